@@ -12,10 +12,11 @@
  * then librdkafka itself has failed the request (socket.timeout.ms).
  *
  * Ownership: reference-counted; the caller and the thread have one reference each. The
- * call owns its arguments and results, except the events, which outlive it. It frees the results that were not taken (and
- * set to NULL). Threads: the caller's alone before ck_call_start(), the thread's until
- * ck_call_wait() is true, then the caller's again. Waiting takes the lock of a bell. The
- * thread does not exist in a forked child: there the caller may only leave.
+ * call owns its arguments and results, except the events, which outlive it. It frees the
+ * results that were not taken (and set to NULL). Threads: the caller's alone before
+ * ck_call_start(), the thread's until ck_call_wait() is true, then the caller's again.
+ * Waiting takes the lock of a bell. The thread does not exist in a forked child: there
+ * the caller may only leave.
  */
 #ifndef CK_CALL_H
 #define CK_CALL_H

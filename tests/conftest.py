@@ -30,7 +30,7 @@ from repeated import examples
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 
-pytest_plugins = ["run_order"]
+pytest_plugins = ["event_loops", "run_order"]
 
 
 # Tests of behavior shared with confluent_kafka can run against it too. So the reference itself

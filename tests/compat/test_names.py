@@ -138,7 +138,7 @@ def test_names_marked_as_supported_exist(theirs: dict[str, Any]) -> None:
 def test_names_marked_as_later_do_not_exist() -> None:
     rows = [row for row in ROWS if row.ours == "later" and row.section == f"{PACKAGE}.aio"]
     later = {name: value for row in rows for name, value in names_of(row).items()}
-    assert len(later) > 40
+    assert len(later) > 5
 
     assert run_surface("check", given=later).keys() == later.keys(), "the page is out of date"
 

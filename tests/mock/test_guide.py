@@ -17,7 +17,7 @@ import pytest
 from guides import ROOT, blocks
 from machine import WAIT_S
 
-from cykafka import Consumer, DeliveryError, KafkaError, Producer
+from cykafka import Consumer, DeliveryError, KafkaError, Producer, TopicPartition
 
 pytestmark = pytest.mark.ours
 
@@ -380,3 +380,82 @@ def test_transform_aborts_if_a_record_is_refused(
         assert not cluster.requests("TxnOffsetCommit")
 
     assert transactional.calls == ["abort"]
+
+
+# -- docs/asyncio.md
+
+
+@pytest.fixture(scope="module")
+def aio_guide() -> dict[str, Any]:
+    """The names that the page defines."""
+    names: dict[str, Any] = {"print": lambda *_: None}
+    for block in blocks("docs/asyncio.md"):
+        exec(compile(block, "docs/asyncio.md", "exec"), names)
+    return names
+
+
+def test_asyncio_guide_sends_and_reads(
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
+    orders = [b"%d" % n for n in range(100)]
+    found: list[bytes] = []
+
+    async def work(values: list[bytes]) -> None:
+        found.extend(values)
+        if len(found) == 201:
+            raise EOFError
+
+    async def main() -> None:
+        await aio_guide["send"](config, topic, orders)
+        with pytest.raises(EOFError):
+            await aio_guide["read"](reader, topic, work)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_S))
+    assert sorted(found) == sorted([orders[0], *orders, *orders])
+
+
+def test_asyncio_guide_commits_when_partitions_are_revoked(
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
+
+    async def handle(message: Any) -> None:
+        raise EOFError
+
+    async def main() -> None:
+        await aio_guide["send"](config, topic, [b"order"])
+        with pytest.raises(EOFError):
+            await aio_guide["read_with_callbacks"](reader, topic, handle)
+        async with aio_guide["AsyncConsumer"](reader) as consumer:
+            partitions = [
+                TopicPartition(topic, each)
+                for each in (await consumer.list_topics(topic)).topics[topic].partitions
+            ]
+            committed = await consumer.committed(partitions)
+        assert [each.offset for each in committed if each.offset > 0] == [1]
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_S))
+
+
+def test_asyncio_guide_pipes_in_transactions(
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    target = unique("target")
+    cluster.create_topic(target, 1)
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
+
+    async def main() -> list[bytes]:
+        await aio_guide["send"](config, topic, [b"a", b"b"])
+        await aio_guide["pipe"](config, topic, target, bytes.upper)
+        async with aio_guide["AsyncConsumer"](reader) as consumer:
+            consumer.assign([TopicPartition(target, 0, 0)])
+            found: list[bytes] = []
+            while len(found) < 5:
+                found += [each.value() for each in await consumer.consume(5, 1)]
+            return found
+
+    assert sorted(asyncio.run(asyncio.wait_for(main(), WAIT_S))) == [b"A", b"A", b"A", b"B", b"B"]

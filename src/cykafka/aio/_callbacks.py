@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, TypeGuard
 
 _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 # The loops keep weak references only.
 _running: set[asyncio.Task[Any]] = set()
+
+
+def is_coroutine(callback: object) -> TypeGuard[Callable[..., Coroutine[Any, Any, Any]]]:
+    """Whether it is a coroutine function, or an object whose ``__call__`` is one."""
+    return iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
 
 
 def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:
@@ -33,8 +38,8 @@ def adapted(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("expected one dict, or keywords")
     config = {**(args[0] if args else {}), **kwargs}
     for name in _NAMES:
-        if iscoroutinefunction(config.get(name)):
+        if is_coroutine(config.get(name)):
             config[name] = partial(_begin, config[name])
-    if iscoroutinefunction(config.get("oauth_cb")):
+    if is_coroutine(config.get("oauth_cb")):
         config["oauth_cb"] = partial(_run, config["oauth_cb"])
     return config

@@ -76,15 +76,23 @@ async def until(
     """
     loop = get_running_loop()
     waker = Waker(loop)
-    limited = timeout is not None and timeout >= 0
-    end = loop.time() + timeout if timeout is not None and limited else 0.0
-    timer = loop.call_at(end, waker, loop) if limited else None
+    over = timeout == 0
+
+    def end() -> None:
+        # The clock may say that it is too early: uvloop rounds timers to ms.
+        nonlocal over
+        over = True
+        waker(loop)
+
+    timer = None
     watch.join(waker)
     watch.add(loop)
     try:
+        if timeout is not None and timeout > 0:
+            timer = loop.call_later(timeout, end)
         while True:
             found = take()
-            if is_there(found) or (limited and loop.time() >= end):
+            if over or is_there(found):
                 return found
             await waker.sleep()
     finally:
@@ -94,7 +102,11 @@ async def until(
         watch.part(waker)
 
 
-async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
+async def perform(
+    watch: Watch,
+    steps: Generator[Call, None, Result],
+    on_late: Callable[[], object] = lambda: None,
+) -> Result:
     """Run an operation of the client, and return its result.
 
     Parameters
@@ -104,6 +116,8 @@ async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
     steps : generator
         It yields each call to wait for. A cancellation is raised in it, so that it cleans up; but
         first it gets the result of a call that must not be left, which takes 0.1 s at most.
+    on_late : callable, optional
+        Called if the operation has succeeded before the cancellation could be raised in it.
     """
     cancelled: CancelledError | None = None
     try:
@@ -121,6 +135,7 @@ async def perform(watch: Watch, steps: Generator[Call, None, Result]) -> Result:
                 call = next(steps)
     except StopIteration as end:
         if cancelled is not None:
+            on_late()
             raise cancelled from None
         result: Result = end.value
         return result

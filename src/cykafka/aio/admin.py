@@ -24,7 +24,7 @@ class AsyncAdminClient(AdminClient):
             await future
 
     The event loop delivers the answers, so there is no thread. Make requests in coroutines only.
-    Cancelling a future does not take the request back.
+    Canceling a future does not take the request back.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from cykafka import Message, MessageBatch, TopicPartition
 from cykafka.admin import ClusterMetadata
+from cykafka.aio._callbacks import is_coroutine
 from cykafka.aio.consumer import AsyncConsumer, OnRebalance
 from cykafka.aio.producer import AsyncProducer
 
@@ -25,6 +26,8 @@ class AIOProducer:
         Have no effect: there is no executor, and librdkafka makes the batches (``linger.ms``).
     """
 
+    executor: Executor | None = None
+
     def __init__(
         self,
         producer_conf: dict[str, Any],
@@ -34,6 +37,7 @@ class AIOProducer:
         buffer_timeout: float = 1.0,
     ) -> None:
         self._loop = asyncio.get_running_loop()  # confluent_kafka requires one, too
+        self.executor = executor
         self._async = AsyncProducer(producer_conf)
         self._is_closed = False
 
@@ -153,6 +157,8 @@ class AIOConsumer:
         Have no effect: there is no executor.
     """
 
+    executor: Executor | None = None
+
     def __init__(
         self,
         consumer_conf: dict[str, Any],
@@ -160,6 +166,7 @@ class AIOConsumer:
         executor: Executor | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.executor = executor
         self._async = AsyncConsumer(consumer_conf)
 
     async def poll(self, timeout: float | None = None) -> Message | None:
@@ -203,7 +210,7 @@ class AIOConsumer:
     def _with_self(self, callback: Any) -> Any:
         if not callable(callback):
             return callback
-        if asyncio.iscoroutinefunction(callback):
+        if is_coroutine(callback):
 
             async def run(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
                 await callback(self, partitions)

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
-from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
@@ -19,7 +18,7 @@ from cykafka import (
     TopicPartition,
 )
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapted
+from cykafka.aio._callbacks import adapted, is_coroutine
 from cykafka.aio._waiting import perform, until
 from cykafka.error import ClosedError
 from cykafka.internal import (
@@ -66,6 +65,11 @@ class AsyncConsumer:
             deque()
         )
         self._following: asyncio.Task[None] | None = None
+        # The rebalance whose callback runs, and the exceptions that no call has raised yet.
+        self._current: Rebalance | None = None
+        self._failures: deque[Exception] = deque()
+        # librdkafka leaves the group unless somebody polls (max.poll.interval.ms).
+        self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
         # Set when the close() that is under way has ended.
         self._closed: asyncio.Event | None = None
 
@@ -102,7 +106,7 @@ class AsyncConsumer:
     def _listener(self, callback: OnRebalance | None) -> Any:
         if not callable(callback):
             return callback  # Consumer refuses it
-        if iscoroutinefunction(callback):
+        if is_coroutine(callback):
             return Later(partial(self._take_rebalance, callback))
         return lambda _, partitions: callback(self, partitions)
 
@@ -113,29 +117,34 @@ class AsyncConsumer:
 
     async def _follow(self) -> None:
         """Wait until the rebalance callbacks have ended, also if a timeout is over before."""
-        if self._following is None:
+        if self._following is None and self._rebalances:
             self._following = asyncio.create_task(self._run_rebalances())
-        elif self._following is asyncio.current_task():
+        elif self._following is not None and self._following is asyncio.current_task():
             raise RuntimeError("a rebalance callback cannot wait for messages")
-        # The task outlives this wait: the group waits for its end.
-        following = self._following
-        await asyncio.wait([following])
-        following.result()
+        if self._following is not None:
+            # The task outlives this wait: the group waits for its end.
+            await asyncio.wait([self._following])
+        if self._failures:
+            raise self._failures.popleft()
 
     async def _run_rebalances(self) -> None:
         try:
             while self._rebalances:
                 callback, rebalance = self._rebalances.popleft()
+                self._current = rebalance
                 try:
-                    await callback(self, rebalance.partitions)
-                finally:
-                    rebalance.finish()
+                    try:
+                        await callback(self, rebalance.partitions)
+                    finally:
+                        rebalance.finish()
+                except Exception as error:
+                    self._failures.append(error)
         finally:
-            self._following = None
+            self._current = self._following = None
             self._watch.ring()
 
     def _is_rebalancing(self) -> bool:
-        return bool(self._rebalances) or self._following is not None
+        return bool(self._rebalances or self._following is not None or self._failures)
 
     def unsubscribe(self) -> None:
         """Leave the group's topics."""
@@ -195,13 +204,13 @@ class AsyncConsumer:
         RuntimeError
             The consumer is closed, or was closed meanwhile.
         """
-        if not self._rebalances and self._following is None:
+        if self._in_a_row >= _IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)  # before it takes a message, which a cancellation would lose
+        if not self._is_rebalancing():
             message = self._poll()
             if message is not None:
                 self._in_a_row += 1
-                if self._in_a_row >= _IN_A_ROW:
-                    self._in_a_row = 0
-                    await asyncio.sleep(0)
                 return message
         self._in_a_row = 0
         return await self._wait(lambda: self._poll(), _is_message, timeout)
@@ -215,14 +224,16 @@ class AsyncConsumer:
         while True:
             if self._is_rebalancing():
                 await self._follow()
-            left = None if end is None else max(0.0, end - loop.time())
+            left = self._poll_s if end is None else min(max(0.0, end - loop.time()), self._poll_s)
             found = await until(
                 self._watch,
                 take,
                 lambda found: is_there(found) or self._is_rebalancing(),
                 left,
             )
-            if is_there(found) or not self._is_rebalancing():
+            if is_there(found):
+                return found
+            if end is not None and loop.time() >= end and not self._is_rebalancing():
                 return found
 
     async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
@@ -268,11 +279,13 @@ class AsyncConsumer:
     async def _read(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
+        # Messages are work, so let the other tasks go on before it. A cancellation after the take
+        # would lose messages.
+        await asyncio.sleep(0)
         if not self._is_rebalancing():
             self._check_open()
             found = take()
             if is_there(found) or timeout == 0:
-                await asyncio.sleep(0)  # messages are work; let the other tasks go on before it
                 return found
 
         def take_open() -> Found:
@@ -458,8 +471,13 @@ class AsyncConsumer:
                 except Exception as error:  # a callback raised; the leave goes on
                     leaving.note(error)
         finally:
-            for _, rebalance in self._rebalances:
-                rebalance.finish()
+            # Without an answer to a rebalance, the thread that completes the leave never ends.
+            for rebalance in (self._current, *[each for _, each in self._rebalances]):
+                if rebalance is not None:
+                    rebalance.finish()
+            self._rebalances.clear()
+            for failure in self._failures:
+                leaving.note(failure)
             leaving.finish()
 
     def _check_open(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop, sleep
+import contextlib
+import time
+from asyncio import CancelledError, Future, get_running_loop, sleep
+from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,7 +14,9 @@ from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapted
 from cykafka.aio._waiting import perform, until
 from cykafka.aio.consumer import AsyncConsumer
+from cykafka.error import ClosedError
 from cykafka.internal import (
+    Call,
     Futures,
     Publication,
     arrow_publication,
@@ -43,6 +48,9 @@ class AsyncProducer:
         self._watch = watch(self._producer)
         self._watch.stays = True
         self._futures = Futures(self._producer)
+        self._is_closing = False
+        # The transaction call that was cancelled after it had succeeded.
+        self._succeeded: str | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._producer!r}>"
@@ -79,7 +87,7 @@ class AsyncProducer:
         Returns
         -------
         Future of Message
-            Raises KafkaException if the record has finally failed. Cancelling it does not take
+            Raises KafkaException if the record has finally failed. Canceling it does not take
             the record back; a failure is then logged.
 
         Raises
@@ -87,7 +95,12 @@ class AsyncProducer:
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
+        self._check_open()
         return self._futures.produce(topic, value, key, partition, timestamp, headers)
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the producer is closed")
 
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
@@ -109,8 +122,9 @@ class AsyncProducer:
         ------
         DeliveryError
             Records failed; its `delivery` has all outcomes. A cancellation fails the records that
-            are not queued yet; the exception has the Delivery as its attribute ``delivery``.
+            are not queued yet. Its exception also has the attribute ``delivery``.
         """
+        self._check_open()
         return await self._publish(publication(self._producer, topic, values, **columns))
 
     async def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
@@ -121,6 +135,7 @@ class AsyncProducer:
         topic, data, **columns
             As for :meth:`cykafka.Producer.publish_arrow`.
         """
+        self._check_open()
         return await self._publish(arrow_publication(self._producer, topic, data, **columns))
 
     async def _publish(self, begun: Publication) -> Delivery:
@@ -134,7 +149,11 @@ class AsyncProducer:
             begun.end(raised)
             raise
         begun.end()
-        await begun.delivery
+        try:
+            await begun.delivery
+        except CancelledError as cancelled:
+            cancelled.delivery = begun.delivery  # type: ignore[attr-defined]
+            raise
         return begun.delivery
 
     async def flush(self, timeout: float | None = None) -> int:
@@ -155,7 +174,7 @@ class AsyncProducer:
         while True:
             left = None if end is None else max(0.0, end - loop.time())
             await perform(self._watch, flush(self._producer, left))
-            # Records that had no room may have been queued meanwhile.
+            self._futures.queue_waiting()  # the call has made room
             if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
                 return len(self)
 
@@ -172,10 +191,18 @@ class AsyncProducer:
         int
             The number of events that were served.
         """
-        return await until(self._watch, lambda: self._producer.poll(0), bool, timeout)
+        before = self._watch.served
+        return await until(
+            self._watch,
+            lambda: self._producer.poll(0) + self._watch.served - before,
+            bool,
+            timeout,
+        )
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
         """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
+        if in_queue:
+            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         self._producer.purge(in_queue, in_flight, blocking=False)
         self._watch.ring()
 
@@ -183,10 +210,25 @@ class AsyncProducer:
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """Register the ``transactional.id``; see :meth:`cykafka.Producer.init_transactions`."""
-        await perform(self._watch, self._transactions.init(self._producer, _ms(timeout), False))
+        await self._repeatable(
+            "init", self._transactions.init(self._producer, _ms(timeout), False)
+        )
+
+    async def _repeatable(self, name: str, steps: Generator[Call, None, None]) -> None:
+        """Make a transaction call. If it has succeeded when a cancellation is raised, its
+        repetition succeeds."""
+        if self._succeeded == name:
+            self._succeeded = None
+            return
+
+        def note() -> None:
+            self._succeeded = name
+
+        await perform(self._watch, steps, note)
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Does not talk to the broker."""
+        self._succeeded = None
         self._producer.begin_transaction()
 
     async def send_offsets_to_transaction(
@@ -211,13 +253,18 @@ class AsyncProducer:
 
         A cancelled commit may go on: repeat the call to resume it.
         """
-        await self._queued()
-        await perform(self._watch, self._transactions.commit(self._producer, _ms(timeout), False))
+        end = _deadline_of(timeout)
+        await self._queued(timeout)
+        await self._repeatable(
+            "commit", self._transactions.commit(self._producer, _ms(_left_of(end)), False)
+        )
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
         self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
-        await perform(self._watch, self._transactions.abort(self._producer, _ms(timeout), False))
+        await self._repeatable(
+            "abort", self._transactions.abort(self._producer, _ms(timeout), False)
+        )
 
     def transaction(
         self, consumer: AsyncConsumer | None = None, timeout: float | None = None
@@ -236,11 +283,20 @@ class AsyncProducer:
         """
         return Transaction(self, consumer, timeout)
 
-    async def _queued(self) -> None:
+    async def _queued(self, timeout: float | None = None) -> None:
         """Wait until the records that had no room are queued."""
         waiting = self._futures.waiting
-        if waiting:
-            await until(self._watch, lambda: len(waiting), lambda left: left == 0, None)
+        if not waiting:
+            return
+        left = await until(self._watch, lambda: len(waiting), lambda left: left == 0, timeout)
+        if left:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._TIMED_OUT,
+                    f"{left} records still wait for room in the queue",
+                    retriable=True,
+                )
+            )
 
     # -- the client
 
@@ -258,23 +314,28 @@ class AsyncProducer:
     async def close(self, timeout: float | None = None) -> bool:
         """Abort an open transaction, wait for the outcomes of the records, and free the producer.
 
-        Closing again does nothing. A cancellation closes it at once: records that have no outcome
-        yet fail.
+        Records that are sent meanwhile raise RuntimeError. Closing again does nothing. A
+        cancellation closes it at once: records that have no outcome yet fail.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the records; the rest fails then. By default
-            ``delivery.timeout.ms`` limits the wait.
+            Seconds to wait for the transaction and the records; the rest fails then. By default
+            ``transaction.timeout.ms`` and ``delivery.timeout.ms`` limit the wait.
 
         Returns
         -------
         bool
             Whether all records had their outcomes in time.
         """
+        self._is_closing = True
+        end = _deadline_of(timeout)
         try:
-            await perform(self._watch, self._transactions.end_open(self._producer))
-            await self.flush(timeout)
+            with contextlib.suppress(KafkaException):  # close_now() logs it
+                await perform(
+                    self._watch, self._transactions.end_open(self._producer, _ms(timeout))
+                )
+            await self.flush(_left_of(end))
         finally:
             self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
             done = close_now(self._producer)
@@ -305,6 +366,7 @@ class Transaction:
         )
 
     async def __aenter__(self) -> AsyncProducer:
+        self._owner._succeeded = None
         await perform(self._owner._watch, self._block.begin(False))
         return self._owner
 
@@ -324,6 +386,16 @@ class Transaction:
         else:
             self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._owner._watch, self._block.end(exc_value, False))
+
+
+def _deadline_of(timeout: float | None) -> float | None:
+    """The end of a timeout; None: there is none."""
+    return None if timeout is None or timeout < 0 else time.monotonic() + timeout
+
+
+def _left_of(end: float | None) -> float | None:
+    """The seconds until a deadline; None: there is none."""
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _ms(timeout: float | None) -> int:

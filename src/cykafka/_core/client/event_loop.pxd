@@ -1,4 +1,4 @@
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.client.handle cimport Handle
 
@@ -12,6 +12,10 @@ cdef class Watch:
     cdef public bint stays
     # Called when the queue may have new entries.
     cdef set _wakers
+    # Called before them, or None.
+    cdef public object on_served
+    # The number of events that loops have served.
+    cdef public int64_t served
     cdef object _loop
     cdef int _read
     cdef int _write

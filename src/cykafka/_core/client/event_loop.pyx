@@ -108,6 +108,9 @@ cdef class Watch:
         return 0
 
     cdef int wake(self, loop) except -1:
+        on_served = self.on_served
+        if on_served is not None:
+            on_served()
         for waker in tuple(self._wakers):
             waker(loop)
         return 0
@@ -117,7 +120,7 @@ cdef class Watch:
         if handle is None or handle._open_in != ck_runtime_generation:
             return 0
         self.make_pipe()
-        loop.add_reader(self._read, self._readable, loop)
+        loop.add_reader(self._read, _Reader(self, loop))
         if self._over or handle._open_in != ck_runtime_generation:
             loop.remove_reader(self._read)  # other code has closed the handle meanwhile
             return 0
@@ -141,15 +144,17 @@ cdef class Watch:
         cdef Handle handle = self._handle()
         with self._lock:
             self._over = True
-            self.wake(None)
             loop = self._loop
             self._loop = None
             self._awaiting.clear()
-            if loop is None:
-                return
-            if handle is not None and handle._ptr is not NULL:
+            if loop is not None and handle is not None and handle._ptr is not NULL:
                 rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-            self._forget(loop)
+        # Without the lock, because the producer's waker has a lock of its own.
+        try:
+            self.wake(None)
+        finally:
+            if loop is not None:
+                self._forget(loop)
 
     def _dismiss(self):
         loop = self._loop
@@ -169,13 +174,22 @@ cdef class Watch:
         if loop is not self._loop:  # it may serve again
             loop.remove_reader(self._read)
 
+    def _left_closed(self, loop):
+        # A loop has been closed with unfinished awaits: let another one serve.
+        with self._lock:
+            self._awaiting.pop(loop, None)
+            if self._loop is loop:
+                self._loop = None
+                self._hand_on()
+
     def _readable(self, loop):
         cdef Handle handle = self._handle()
         if handle is None:
             loop.remove_reader(self._read)
             return
-        # A loop that no longer serves may still have this call. It must not read the other's pipe.
-        if loop is not self._loop:
+        # A loop that no longer serves may still have this call. It must not read the other's pipe;
+        # nor may a forked child, which shares it with its parent.
+        if loop is not self._loop or self._generation != ck_runtime_generation:
             return
         try:
             while len(os.read(self._read, 512)) == 512:
@@ -193,6 +207,21 @@ cdef class Watch:
         self.wake(loop)
         if again:
             loop.call_soon(self._readable, loop)
+
+
+class _Reader:
+    """The reader of a loop. Only the loop refers to it, so it is freed when the loop is closed."""
+
+    def __init__(self, watch, loop):
+        self._watch = watch
+        self._loop = loop
+
+    def __call__(self):
+        self._watch._readable(self._loop)
+
+    def __del__(self):
+        if self._loop.is_closed():
+            self._watch._left_closed(self._loop)
 
 
 cdef void _close(int fd) noexcept:

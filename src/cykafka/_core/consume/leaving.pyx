@@ -44,11 +44,12 @@ cdef class Leaving:
         group."""
         if self._consumer is None:
             return True
-        try:
-            return self._consumer._membership.step_leave(self._consumer)
-        except BaseException as exception:
-            self._raised = chain(self._raised, exception)
-        return False
+        while True:
+            try:
+                return self._consumer._membership.step_leave(self._consumer)
+            except BaseException as exception:
+                # The remaining events wait, and nothing announces them.
+                self._raised = chain(self._raised, exception)
 
     def note(self, raised):
         """Let finish() raise the exception of a callback."""

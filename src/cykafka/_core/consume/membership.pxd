@@ -33,6 +33,9 @@ cdef class Membership(Role):
                     rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int apply(self, Handle handle, rd_kafka_resp_err_t err,
                    rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int give_up(self, Handle handle, rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int finish(self, Handle handle, rd_kafka_resp_err_t err,
+                    rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int complete(self, Handle handle, rd_kafka_resp_err_t err,
                       rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int begin_leave(self, Handle handle) except -1

@@ -92,7 +92,7 @@ cdef class Rebalance:
             return
         try:
             if self._handle._ptr is not NULL:
-                self._membership.complete(self._handle, self._err, partitions)
+                self._membership.finish(self._handle, self._err, partitions)
         finally:
             rd_kafka_topic_partition_list_destroy(partitions)
 
@@ -185,9 +185,7 @@ cdef class Membership(Role):
         """Handle the assignment or revocation of partitions."""
         try:
             if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
-                self._progress.give_up(handle, partitions_from(partitions),
-                                       RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
-                                       "the group has revoked the partition")
+                self.give_up(handle, partitions)
             elif err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS:
                 self._progress.begin_reading(handle, partitions_from(partitions))
         finally:
@@ -214,6 +212,23 @@ cdef class Membership(Role):
         try:
             if callback is not None:
                 callback(handle, partitions_from(partitions))
+        finally:
+            self.complete(handle, err, partitions)
+        return 0
+
+    cdef int give_up(self, Handle handle, rd_kafka_topic_partition_list_t *partitions) except -1:
+        return self._progress.give_up(handle, partitions_from(partitions),
+                                      RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
+                                      "the group has revoked the partition")
+
+    cdef int finish(self, Handle handle, rd_kafka_resp_err_t err,
+                    rd_kafka_topic_partition_list_t *partitions) except -1:
+        """Follow a rebalance whose callback has run outside of librdkafka."""
+        try:
+            if err == RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS:
+                # The call that served the rebalance may have returned messages after it.
+                self.give_up(handle, partitions)
+                self._backlog.drop(partitions)
         finally:
             self.complete(handle, err, partitions)
         return 0
@@ -330,6 +345,9 @@ cdef class Membership(Role):
         self.closing = NULL
         if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
             with nogil:
+                # The answer to a last commit arrives just before the end.
+                while ck_batch_skip(closing, 0):
+                    pass
                 rd_kafka_queue_destroy(closing)
             return NULL
         return closing

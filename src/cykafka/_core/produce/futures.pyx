@@ -3,6 +3,7 @@
 It is in Cython because it runs for each record.
 """
 import logging
+import threading
 from asyncio import InvalidStateError, get_running_loop
 from collections import deque
 
@@ -10,6 +11,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from cykafka._core.clib.csrc cimport PyThread_get_thread_ident
+from cykafka._core.clib.librdkafka cimport RD_KAFKA_RESP_ERR__QUEUE_FULL
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.produce.producer cimport Producer
 
@@ -24,7 +26,7 @@ _log = logging.getLogger("cykafka")
 cdef class Report:
     """The delivery callback of a record, which sets the outcome of its future."""
 
-    cdef Futures _owner
+    cdef Awaits _awaits
     cdef object _loop
     cdef unsigned long _thread
     cdef object _future
@@ -41,9 +43,7 @@ cdef class Report:
             _log_failure(error, message)
 
     cpdef settle(self, error, message):
-        self._owner.end(self._loop)
-        if self._owner.waiting:
-            self._owner.queue_waiting()
+        self._awaits.end(self._loop)
         try:
             if error is None:
                 self._future.set_result(message)
@@ -53,7 +53,7 @@ cdef class Report:
             _log_failure(error, message)
 
     cpdef fail(self, error):
-        self._owner.end(self._loop)
+        self._awaits.end(self._loop)
         if not self._future.done():
             self._future.set_exception(error)
 
@@ -75,82 +75,19 @@ cdef _log_failure(error, message):
         _log.warning("a record to %s failed: %s", message.topic(), error.str())
 
 
+# A report must not refer to the producer: librdkafka holds the report, so a producer that was
+# dropped with records in flight would never be freed.
 @cython.final
 @cython.no_gc_clear
-cdef class Futures:
-    """The records of one producer whose outcomes event loops await."""
+cdef class Awaits:
+    """The number of records without an outcome, of one loop and of each other one. While there are
+    any, the watch has the loop."""
 
-    cdef Producer _producer
     cdef Watch _watch
-    # Records that had no room in librdkafka's queue, in their order: each a Report, and the
-    # arguments of Producer.produce().
-    cdef readonly object waiting
-    # The number of records without an outcome, of one loop and of each other one. While there are
-    # any, the watch has the loop.
     cdef object _loop
     cdef unsigned long _thread
     cdef int64_t _cnt
     cdef dict _others
-
-    def __cinit__(self, Producer producer not None):
-        self._producer = producer
-        self._watch = watch_of(producer)
-        self.waiting = deque()
-        self._others = {}
-
-    def produce(self, topic, value, key, partition, timestamp, headers):
-        """Send a record; see AsyncProducer.produce()."""
-        cdef Report report = Report.__new__(Report)
-        cdef unsigned long me = PyThread_get_thread_ident()
-        # Python 3.11's get_running_loop() makes a system call.
-        loop = self._loop if me == self._thread and self._loop.is_running() else get_running_loop()
-        report._owner = self
-        report._loop = loop
-        report._thread = me
-        report._future = future = loop.create_future()
-        if self.waiting:
-            self.put((report, (topic, value, key, partition, report, None, timestamp, headers)))
-        else:
-            try:
-                self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
-            except BufferError:
-                self.put((report,
-                          (topic, value, key, partition, report, None, timestamp, headers)))
-        if loop is self._loop and self._cnt:
-            self._cnt += 1
-        else:
-            self.begin(loop, me)
-        return future
-
-    cdef int put(self, tuple waiting) except -1:
-        self.waiting.append(waiting)
-        self._watch.join(self)
-        return 0
-
-    def __call__(self, loop):
-        """The watch calls it when there may be room."""
-        self.queue_waiting()
-
-    def queue_waiting(self):
-        """Queue the records that had no room."""
-        cdef Report report
-        while self.waiting:
-            report, record = self.waiting[0]
-            try:
-                self._producer.produce(*record)
-            except BufferError:
-                return
-            except Exception as error:  # the record is refused
-                report.refuse(error)
-            self.waiting.popleft()
-        self._watch.part(self)
-
-    def refuse_waiting(self, code):
-        """Fail the records that have no room, with this code."""
-        cdef Report report
-        while self.waiting:
-            report, _ = self.waiting.popleft()
-            report.refuse(KafkaException(KafkaError(code)))
 
     cdef int begin(self, loop, unsigned long thread) except -1:
         if self._cnt == 0:
@@ -181,3 +118,90 @@ cdef class Futures:
             del self._others[loop]
         self._watch.remove(loop)
         return 0
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Futures:
+    """The records of one producer whose outcomes event loops await."""
+
+    cdef Producer _producer
+    cdef Awaits _awaits
+    # Records that had no room in librdkafka's queue, in their order: each a Report, and the
+    # arguments of Producer.produce().
+    cdef readonly object waiting
+    # Held while waiting records are queued: loops of several threads may do so.
+    cdef object _queueing
+
+    def __cinit__(self, Producer producer not None):
+        self._producer = producer
+        self._awaits = Awaits.__new__(Awaits)
+        self._awaits._watch = watch_of(producer)
+        self._awaits._others = {}
+        self.waiting = deque()
+        self._queueing = threading.Lock()
+
+    def produce(self, topic, value, key, partition, timestamp, headers):
+        """Send a record; see AsyncProducer.produce()."""
+        cdef Report report = Report.__new__(Report)
+        cdef Awaits awaits = self._awaits
+        cdef unsigned long me = PyThread_get_thread_ident()
+        cdef bint is_queued = False
+        # Python 3.11's get_running_loop() makes a system call.
+        loop = (awaits._loop if me == awaits._thread and awaits._loop.is_running()
+                else get_running_loop())
+        report._awaits = awaits
+        report._loop = loop
+        report._thread = me
+        report._future = future = loop.create_future()
+        if not self.waiting:
+            try:
+                self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
+                is_queued = True
+            except BufferError:
+                if not len(self._producer):
+                    self.refuse_large(topic)
+        if loop is awaits._loop and awaits._cnt:
+            awaits._cnt += 1
+        else:
+            awaits.begin(loop, me)
+        if not is_queued:
+            self.waiting.append((report, (topic, value, key, partition, report, None, timestamp,
+                                          headers)))
+            self.queue_waiting()  # another thread may have made room meanwhile
+        return future
+
+    def queue_waiting(self):
+        """Queue the records that had no room. The watch calls it when there may be room."""
+        cdef Report report
+        with self._queueing:
+            if not self.waiting:
+                return
+            self._awaits._watch.on_served = self.queue_waiting
+            while self.waiting:
+                report, record = self.waiting[0]
+                try:
+                    try:
+                        self._producer.produce(*record)
+                    except BufferError:
+                        if len(self._producer):
+                            return
+                        self.refuse_large(record[0])
+                except Exception as error:  # the record is refused
+                    report.refuse(error)
+                self.waiting.popleft()
+            self._awaits._watch.on_served = None
+
+    cdef int refuse_large(self, topic) except -1:
+        """Raise, because there is no room even without other records."""
+        raise KafkaException(KafkaError(
+            <int>RD_KAFKA_RESP_ERR__QUEUE_FULL,
+            f"the record to {topic} is larger than the queue: raise queue.buffering.max.kbytes"))
+
+    def refuse_waiting(self, code):
+        """Fail the records that have no room, with this code."""
+        cdef Report report
+        with self._queueing:
+            while self.waiting:
+                report, _ = self.waiting.popleft()
+                report.refuse(KafkaException(KafkaError(code)))

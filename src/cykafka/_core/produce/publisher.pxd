@@ -59,5 +59,5 @@ cdef class Publisher(Role):
     cdef int begin(self, Handle handle, Batch batch) except -1
     cdef object step(self, Handle handle, Batch batch)
     cdef int end(self, Batch batch, object raised) except -1
-    cdef int serve_reports(self, Handle handle) except -1
+    cdef int64_t serve_reports(self, Handle handle) except -1
     cdef int _hand_over(self, Handle handle, Batch batch, int64_t deadline) except -1

@@ -165,7 +165,10 @@ cdef class Publisher(Role):
 
     cdef bint serve_loop(self, Handle handle, loop) except -1:
         # While another thread serves, it also runs the callbacks, so reports keep their order.
-        self.serve_reports(handle)
+        watch = handle._watch
+        served = self.serve_reports(handle)
+        if watch is not None:
+            watch.served += served
         # A callback may have closed the handle. An event may have ended the serving early.
         return (handle._open_in == ck_runtime_generation
                 and rd_kafka_queue_length(handle._wait_queue) > 0)
@@ -390,16 +393,17 @@ cdef class Publisher(Role):
                 pass
         return 0
 
-    cdef int serve_reports(self, Handle handle) except -1:
+    cdef int64_t serve_reports(self, Handle handle) except -1:
         """Handle the waiting reports of earlier batches, without blocking. Otherwise an
         application that publishes and never polls would accumulate them, and the memory they
-        keep."""
+        keep. Returns the number of events."""
+        cdef int64_t served
         cdef rd_kafka_t *rk = handle.enter()
         with nogil:
-            ck_callback_serve(rk, handle._events, NULL, 0, NULL)
+            served = ck_callback_serve(rk, handle._events, NULL, 0, NULL)
         handle.leave()
         handle.dispatch(NOW)
-        return 0
+        return served
 
     cdef int _hand_over(self, Handle handle, Batch batch, int64_t deadline) except -1:
         cdef ck_publish_t *publish = &batch.c

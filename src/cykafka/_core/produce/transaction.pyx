@@ -274,12 +274,13 @@ cdef class Transactions:
 
     # -- the methods of a producer, as operations
 
-    def end_open(self, Handle handle not None):
+    def end_open(self, Handle handle not None, int64_t ms):
         """An operation: complete a commit, or abort an open transaction, before a close."""
+        cdef int64_t deadline = self.deadline_of(ms)
         if self.pending == CALL_COMMIT:
-            _raise((yield from self.repeat(handle, CALL_COMMIT, self.deadline_of(-1), False)))
+            _raise((yield from self.repeat(handle, CALL_COMMIT, deadline, False)))
         if self.begun:
-            _raise((yield from self.repeat(handle, CALL_ABORT, self.deadline_of(-1), False)))
+            _raise((yield from self.repeat(handle, CALL_ABORT, deadline, False)))
 
     def init(self, Handle handle not None, int64_t ms, bint in_thread):
         """An operation: Producer.init_transactions()."""

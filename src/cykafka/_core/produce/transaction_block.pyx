@@ -67,17 +67,24 @@ cdef class Transaction:
 
     def _end_earlier(self, bint in_thread):
         """Register the transactional.id, and complete a transaction that an earlier block left."""
+        if self._transactions.initialized and not self._transactions.pending:
+            return
         if not self._transactions.initialized:
-            yield from self._transactions.init(
-                self._producer, -1 if self._limit is None else <int64_t>(self._limit * 1e3),
-                in_thread)
+            if in_thread:
+                self._producer.init_transactions(self._limit)  # a subclass may override it
+            else:
+                yield from self._transactions.init(
+                    self._producer, -1 if self._limit is None else <int64_t>(self._limit * 1e3),
+                    False)
         error = yield from self._transactions.finish_pending(
             self._producer, deadline_after(<int64_t>(self._timeout * 1e3)), in_thread)
         if error is not None:
             raise KafkaException(error)
+        # A cancellation that came meanwhile is raised here, before there is a transaction.
+        yield pause(self._producer, 0)
 
     def _begin(self):
-        self._transactions.begin(self._producer)
+        self._producer.begin_transaction()
         yield from ()
 
     def _or_go_back(self, step):
@@ -88,6 +95,8 @@ cdef class Transaction:
         except BaseException as failure:
             if self._consumer is not None:
                 self._consumer._progress.note_failed(self._consumer)
+            if isinstance(failure, GeneratorExit):
+                raise  # the event loop has ended: nobody waits for calls any more
             words = yield from self._go_back(failure, "no transaction was begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
@@ -131,8 +140,11 @@ cdef class Transaction:
             positions = self._consumer._progress.transaction_offsets(self._consumer)
             if positions:
                 yield from self._send_offsets(positions, metadata)
-        yield from self._transactions.commit(self._producer, <int64_t>(self._timeout * 1e3),
-                                             in_thread)
+        if in_thread:
+            self._producer.commit_transaction(self._timeout)  # a subclass may override it
+        else:
+            yield from self._transactions.commit(self._producer, <int64_t>(self._timeout * 1e3),
+                                                 False)
         if self._consumer is not None:
             self._consumer._progress.note_committed(positions)
 
@@ -157,6 +169,11 @@ cdef class Transaction:
         # A commit in progress can only be resumed.
         if self._transactions.pending == CALL_COMMIT:
             return
+        if isinstance(failure, GeneratorExit):
+            # The event loop has ended: nobody waits for calls any more. The next block aborts.
+            if self._transactions.begun:
+                self._transactions.pending = CALL_ABORT
+            return
         words = ""
         try:
             # After this producer's fatal error there is no transaction. Another client's fatal
@@ -164,8 +181,11 @@ cdef class Transaction:
             if self._transactions.begun and not (
                     _is_fatal(failure)
                     and self._transactions.fatal_error(self._producer) is not None):
-                yield from self._transactions.abort(
-                    self._producer, <int64_t>(self._timeout * 1e3), in_thread)
+                if in_thread:
+                    self._producer.abort_transaction(self._timeout)  # a subclass may override it
+                else:
+                    yield from self._transactions.abort(
+                        self._producer, <int64_t>(self._timeout * 1e3), False)
         except BaseException as another:
             if self._transactions.begun:
                 # The next block first aborts it, even if librdkafka has not begun the abort.

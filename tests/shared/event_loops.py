@@ -1,0 +1,74 @@
+"""Event loops for tests of cykafka.aio: each test runs in asyncio's loop and in uvloop's.
+
+A run fails if the loop reports anything: a lost exception, an unfinished task, a callback that
+raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from machine import WAIT_S
+
+Loop = asyncio.AbstractEventLoop
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], Loop]:
+    """Make event loops of one kind."""
+    if request.param == "asyncio":
+        return asyncio.new_event_loop
+    import uvloop
+
+    made: Callable[[], Loop] = uvloop.new_event_loop
+    return made
+
+
+def run_in(
+    new_loop: Callable[[], Loop],
+    coroutine: Coroutine[Any, Any, Any],
+    reports: list[dict[str, Any]] | None = None,
+) -> Any:
+    """Run a coroutine in a new loop, in debug mode; a hang fails.
+
+    `reports` gets what the loop reports. Without it, a report fails.
+    """
+    seen: list[dict[str, Any]] = [] if reports is None else reports
+
+    async def main() -> Any:
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: seen.append(report))
+        return await asyncio.wait_for(coroutine, WAIT_S)
+
+    with asyncio.Runner(debug=True, loop_factory=new_loop) as runner:
+        result = runner.run(main())
+    gc.collect()  # futures report lost exceptions when they are freed
+    assert reports is not None or seen == []
+    return result
+
+
+@pytest.fixture
+def run(new_loop: Callable[[], Loop]) -> Callable[..., Any]:
+    """Run a coroutine in a loop of its own; see run_in()."""
+
+    def run(
+        coroutine: Coroutine[Any, Any, Any], reports: list[dict[str, Any]] | None = None
+    ) -> Any:
+        return run_in(new_loop, coroutine, reports)
+
+    return run
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Coroutine[Any, Any, None]]:
+    """Wait in a loop until a condition is true; fail after the timeout."""
+
+    async def wait_for(happened: Callable[[], Any]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not happened():
+                await asyncio.sleep(0.01)
+
+    return wait_for
