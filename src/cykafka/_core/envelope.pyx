@@ -601,7 +601,8 @@ cdef class EnvelopeCodec:
         headers.names = NAMES
         headers.named = named
         publish.headers = headers
-        batch.topic = producer._publisher.topics_column(producer, topic, gathered._columns, publish)
+        batch.topic = producer._publisher.topics_column(producer, topic, gathered._columns,
+                                                        publish)
         batch.borrow_large(gathered._bodies_kept)
         return producer._publisher.send(producer, batch, wait_ms)
 
