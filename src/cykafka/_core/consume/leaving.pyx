@@ -56,8 +56,8 @@ cdef class Leaving:
         self._raised = chain(self._raised, raised)
 
     def finish(self):
-        """Close the consumer, now. Raises the exceptions of callbacks. If the consumer has not left
-        its group yet, a thread completes that."""
+        """Close the consumer, now. Raises the exceptions of callbacks. If the consumer has not
+        left its group yet, a thread completes that."""
         cdef Consumer consumer = self._consumer
         self._consumer = None
         if consumer is not None and consumer._generation == ck_runtime_generation:

@@ -438,4 +438,3 @@ cdef class Publisher(Role):
                 handle.leave()
                 handle.dispatch(NOW)
             PyErr_CheckSignals()
-
