@@ -68,7 +68,9 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         ck_turn_t *turn = ck_queue_turn(call->events);
         rd_kafka_queue_t *rkqu = rd_kafka_queue_get_main(rk);
 
-        call->entered = ck_turn_enter(turn, rkqu, -1);
+        /* The others must be made: their results count. */
+        call->entered =
+            ck_turn_enter(turn, rkqu, call->kind == CK_CALL_FLUSH ? timeout_ms : -1);
         rd_kafka_queue_destroy(rkqu);
         if (!call->entered)
                 return;

@@ -86,7 +86,11 @@ async def until(
 
     timer = None
     watch.join(waker)
-    watch.add(loop)
+    try:
+        watch.add(loop)
+    except BaseException:
+        watch.part(waker)
+        raise
     try:
         if timeout is not None and timeout > 0:
             timer = loop.call_later(timeout, end)
@@ -103,57 +107,56 @@ async def until(
 
 
 async def perform(
-    watch: Watch,
-    steps: Generator[Call, None, Result],
-    on_late: Callable[[], object] = lambda: None,
+    steps: Generator[Call, None, Result], on_late: Callable[[], object] = lambda: None
 ) -> Result:
-    """Run an operation of the client, and return its result.
+    """Run an operation of a client, and return its result.
 
     Parameters
     ----------
-    watch : Watch
-        The client's.
     steps : generator
         It yields each call to wait for. A cancellation is raised in it, so that it cleans up; but
-        first it gets the result of a call that must not be left, which takes 0.1 s at most.
+        first it gets the result of a call that must not be left, which ends with its slice.
     on_late : callable, optional
         Called if the operation has succeeded before the cancellation could be raised in it.
     """
-    cancelled: CancelledError | None = None
+    cancelled: list[CancelledError] = []
     try:
         call = next(steps)
         while True:
-            if cancelled is not None:
-                raised, cancelled = cancelled, None
-                call = steps.throw(raised)
+            if cancelled:
+                call = steps.throw(cancelled.pop())
                 continue
             try:
-                cancelled = await _make(watch, call)
+                await _make(call, cancelled)
             except BaseException as error:
                 call = steps.throw(error)
             else:
                 call = next(steps)
     except StopIteration as end:
-        if cancelled is not None:
+        if cancelled:
             on_late()
-            raise cancelled from None
+            raise cancelled[0] from None
         result: Result = end.value
         return result
+    except Exception as error:
+        if cancelled:  # it counts more than a failure that came meanwhile
+            raise cancelled[0] from error
+        raise
 
 
-async def _make(watch: Watch, call: Call) -> CancelledError | None:
-    """Make a call, and wait for it. Returns the cancellation that came meanwhile, if the call must
-    not be left."""
+async def _make(call: Call, cancelled: list[CancelledError]) -> None:
+    """Make a call, and wait for it. A cancellation that comes meanwhile is added to the list, if
+    the call must not be left."""
     if call.pause_s is not None:
         await sleep(call.pause_s)
-        return None
-    call.start(watch)
-    cancelled = None
+        return
+    watch = call.watch
+    call.start()
     while True:
         try:
             await until(watch, call.is_done, bool, call.wait_s)
-            return cancelled
+            return
         except CancelledError as error:
             if not call.is_short:
                 raise
-            cancelled = error
+            cancelled[:] = [error]

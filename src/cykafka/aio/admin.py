@@ -64,11 +64,26 @@ class AsyncAdminClient(AdminClient):
         KafkaException
             ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker answered.
         """
-        return await perform(self._loop_watch, list_topics(self, topic, timeout))
+        return await perform(list_topics(self, topic, timeout))
 
     def list_groups(self, *args: Any, **kwargs: Any) -> Any:
         """Not available, because it would block the loop: use :meth:`list_consumer_groups`."""
         raise TypeError("list_groups() would block the event loop: use list_consumer_groups()")
+
+    async def cluster_id(self, timeout: float | None = None) -> str | None:  # type: ignore[override]
+        """Request the cluster's id; None if the brokers have none. `timeout` is in s."""
+        return (await self.list_topics(timeout=timeout)).cluster_id
+
+    def poll(self, timeout: float | None = None) -> int:
+        """Not needed: the event loop runs the callbacks."""
+        raise TypeError("poll() would block the event loop, which runs the callbacks itself")
+
+    async def close(self, timeout: float | None = None) -> bool:  # type: ignore[override]
+        """Close the client at once. Futures without an answer fail with ``_DESTROY``."""
+        return super().close(0)
+
+    def __enter__(self) -> Self:
+        raise TypeError("use `async with`")
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,4 +94,4 @@ class AsyncAdminClient(AdminClient):
         exc_value: BaseException | None,
         exc_traceback: TracebackType | None,
     ) -> None:
-        self.close(0)
+        await self.close()

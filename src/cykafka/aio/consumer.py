@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ from cykafka.internal import (
     watch,
     watermark_offsets,
 )
+
+log = logging.getLogger("cykafka")
 
 # After so many messages in a row that were there already, the other tasks of the loop run.
 _IN_A_ROW = 64
@@ -251,6 +254,9 @@ class AsyncConsumer:
         list of Message
             Empty if no message arrived in time.
         """
+        if num_messages == 0:
+            self._check_open()
+            return []
         return await self._read(partial(self._consumer.consume, num_messages, 0), bool, timeout)
 
     async def consume_batch(
@@ -339,7 +345,10 @@ class AsyncConsumer:
 
     async def seek(self, partition: TopicPartition) -> None:
         """Read on at another offset; see :meth:`cykafka.Consumer.seek`."""
-        await perform(self._watch, seek_partition(self._consumer, partition))
+        try:
+            await perform(seek_partition(self._consumer, partition))
+        finally:
+            self._watch.ring()  # after a failure, messages that were set aside are there again
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """The offsets after the last messages; see :meth:`cykafka.Consumer.position`."""
@@ -388,15 +397,13 @@ class AsyncConsumer:
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
         """Request the group's committed offsets; see :meth:`cykafka.Consumer.committed`."""
-        return await perform(self._watch, committed(self._consumer, list(partitions), timeout))
+        return await perform(committed(self._consumer, list(partitions), timeout))
 
     async def offsets_for_times(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
         """Look up offsets by timestamp; see :meth:`cykafka.Consumer.offsets_for_times`."""
-        return await perform(
-            self._watch, offsets_for_times(self._consumer, list(partitions), timeout)
-        )
+        return await perform(offsets_for_times(self._consumer, list(partitions), timeout))
 
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -404,7 +411,7 @@ class AsyncConsumer:
         """The ends of a partition; see :meth:`cykafka.Consumer.get_watermark_offsets`."""
         if cached:
             return self._consumer.get_watermark_offsets(partition, cached=True)
-        return await perform(self._watch, watermark_offsets(self._consumer, partition, timeout))
+        return await perform(watermark_offsets(self._consumer, partition, timeout))
 
     # -- the client
 
@@ -413,7 +420,7 @@ class AsyncConsumer:
     ) -> ClusterMetadata:
         """Request the cluster's brokers, topics and partitions; see
         :meth:`cykafka.Consumer.list_topics`."""
-        return await perform(self._watch, list_topics(self._consumer, topic, timeout))
+        return await perform(list_topics(self._consumer, topic, timeout))
 
     def memberid(self) -> str | None:
         """The member id from the group's coordinator; None before the join."""
@@ -453,12 +460,19 @@ class AsyncConsumer:
         loop = asyncio.get_running_loop()
         self._watch.add(loop)  # while it is open
         try:
-            leaving = Leaving(self._consumer, self._watch.pipe_end())
+            try:
+                leaving = Leaving(self._consumer, self._watch.pipe_end())
+            except BaseException:  # it stays open
+                self._closed.set()
+                self._closed = None
+                self._poll = partial(self._consumer.poll, 0)
+                raise
             self._watch.ring()
             return await self._leave(leaving, timeout)
         finally:
             self._watch.remove(loop)
-            self._closed.set()
+            if self._closed is not None:
+                self._closed.set()
 
     async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
@@ -467,18 +481,28 @@ class AsyncConsumer:
             while True:
                 left = None if end is None else max(0.0, end - loop.time())
                 try:
-                    return await self._wait(leaving.step, bool, left)
+                    has_left = await self._wait(leaving.step, bool, left)
+                    break
                 except Exception as error:  # a callback raised; the leave goes on
                     leaving.note(error)
-        finally:
-            # Without an answer to a rebalance, the thread that completes the leave never ends.
-            for rebalance in (self._current, *[each for _, each in self._rebalances]):
-                if rebalance is not None:
-                    rebalance.finish()
-            self._rebalances.clear()
-            for failure in self._failures:
-                leaving.note(failure)
-            leaving.finish()
+        except BaseException:
+            try:
+                self._end_leave(leaving)
+            except Exception as error:  # a cancellation counts more
+                log.warning("%r: a callback raised in close(): %r", self, error)
+            raise
+        self._end_leave(leaving)
+        return has_left
+
+    def _end_leave(self, leaving: Leaving) -> None:
+        # Without an answer to a rebalance, the thread that completes the leave never ends.
+        for rebalance in (self._current, *[each for _, each in self._rebalances]):
+            if rebalance is not None:
+                rebalance.finish()
+        self._rebalances.clear()
+        for failure in self._failures:
+            leaving.note(failure)
+        leaving.finish()
 
     def _check_open(self) -> None:
         if self._closed is not None:

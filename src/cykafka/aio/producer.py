@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from asyncio import CancelledError, Future, get_running_loop, sleep
+from asyncio import CancelledError, Future, Task, get_running_loop, shield, sleep, wait
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Self
@@ -49,6 +49,7 @@ class AsyncProducer:
         self._watch.stays = True
         self._futures = Futures(self._producer)
         self._is_closing = False
+        self._closing: Task[bool] | None = None
         # The transaction call that was cancelled after it had succeeded.
         self._succeeded: str | None = None
 
@@ -173,7 +174,7 @@ class AsyncProducer:
         end = None if timeout is None or timeout < 0 else loop.time() + timeout
         while True:
             left = None if end is None else max(0.0, end - loop.time())
-            await perform(self._watch, flush(self._producer, left))
+            await perform(flush(self._producer, left))
             self._futures.queue_waiting()  # the call has made room
             if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
                 return len(self)
@@ -192,12 +193,14 @@ class AsyncProducer:
             The number of events that were served.
         """
         before = self._watch.served
-        return await until(
-            self._watch,
-            lambda: self._producer.poll(0) + self._watch.served - before,
-            bool,
-            timeout,
-        )
+
+        def take() -> int:
+            served = self._producer.poll(0)
+            if served:
+                self._watch.ring()  # there may be room now
+            return served + self._watch.served - before
+
+        return await until(self._watch, take, bool, timeout)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
         """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
@@ -224,7 +227,7 @@ class AsyncProducer:
         def note() -> None:
             self._succeeded = name
 
-        await perform(self._watch, steps, note)
+        await perform(steps, note)
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Does not talk to the broker."""
@@ -240,7 +243,6 @@ class AsyncProducer:
         """Commit a consumer's offsets with the transaction; see
         :meth:`cykafka.Producer.send_offsets_to_transaction`."""
         error = await perform(
-            self._watch,
             self._transactions.send_offsets(
                 self._producer, positions, group_metadata, _ms(timeout)
             ),
@@ -305,7 +307,7 @@ class AsyncProducer:
     ) -> ClusterMetadata:
         """Request the cluster's brokers, topics and partitions; see
         :meth:`cykafka.Producer.list_topics`."""
-        return await perform(self._watch, list_topics(self._producer, topic, timeout))
+        return await perform(list_topics(self._producer, topic, timeout))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these credentials from the next connection on."""
@@ -328,17 +330,36 @@ class AsyncProducer:
         bool
             Whether all records had their outcomes in time.
         """
+        if self._closing is None:
+            self._closing = get_running_loop().create_task(self._close(timeout))
+        closing = self._closing
+        try:
+            return await shield(closing)
+        except CancelledError:
+            closing.cancel()
+            await wait([closing])
+            raise
+
+    async def _close(self, timeout: float | None) -> bool:
         self._is_closing = True
         end = _deadline_of(timeout)
+        raised: Exception | None = None
         try:
             with contextlib.suppress(KafkaException):  # close_now() logs it
-                await perform(
-                    self._watch, self._transactions.end_open(self._producer, _ms(timeout))
-                )
-            await self.flush(_left_of(end))
+                await perform(self._transactions.end_open(self._producer, _ms(timeout)))
+            while True:
+                try:
+                    await self.flush(_left_of(end))
+                    break
+                except OSError:  # no thread, or no descriptor
+                    raise
+                except Exception as error:  # a callback has raised; the close goes on
+                    raised = error
         finally:
             self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
             done = close_now(self._producer)
+        if raised is not None:
+            raise raised
         return done
 
     async def __aenter__(self) -> Self:
@@ -367,7 +388,7 @@ class Transaction:
 
     async def __aenter__(self) -> AsyncProducer:
         self._owner._succeeded = None
-        await perform(self._owner._watch, self._block.begin(False))
+        await perform(self._block.begin(False))
         return self._owner
 
     async def __aexit__(
@@ -381,11 +402,11 @@ class Transaction:
                 await self._owner._queued()
             except BaseException as error:
                 self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
-                await perform(self._owner._watch, self._block.end(error, False))
+                await perform(self._block.end(error, False))
                 raise
         else:
             self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
-        await perform(self._owner._watch, self._block.end(exc_value, False))
+        await perform(self._block.end(exc_value, False))
 
 
 def _deadline_of(timeout: float | None) -> float | None:

@@ -40,7 +40,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_event_t,
     rd_kafka_queue_poll,
 )
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport NOT_AGAIN, Handle, Role
 from cykafka._core.common.arguments cimport NOW
 from cykafka._core.common.errors cimport error_from
 
@@ -73,7 +73,7 @@ cdef class Answers(Role):
         if self._results is not NULL:
             rd_kafka_queue_yield(self._results)
 
-    cdef bint serve_loop(self, Handle handle, loop) except -1:
+    cdef int serve_loop(self, Handle handle, loop) except -1:
         cdef rd_kafka_event_t *event
         while self._results is not NULL:
             event = rd_kafka_queue_poll(self._results, 0)
@@ -83,15 +83,17 @@ cdef class Answers(Role):
         if handle._open_in == ck_runtime_generation:
             ck_callback_poll(handle._ptr, 0)
             handle.dispatch(NOW)
-        return False
+        return NOT_AGAIN
 
     cdef int release(self, Handle handle) except -1:
         cdef rd_kafka_queue_t *results = self._results
-        handle.end_watch()
-        self._results = NULL
-        if results is not NULL:
-            with nogil:
-                rd_kafka_queue_destroy(results)
+        try:
+            handle.end_watch()
+        finally:
+            self._results = NULL
+            if results is not NULL:
+                with nogil:
+                    rd_kafka_queue_destroy(results)
         return 0
 
     cdef int ended(self, Handle handle) except -1:

@@ -17,7 +17,7 @@ from cykafka._core.clib.csrc cimport (
     ck_callback_serve,
     ck_runtime_now_ms,
 )
-from cykafka._core.client.event_loop cimport Watch
+from cykafka._core.client.event_loop cimport watch_of
 from cykafka._core.client.handle cimport Handle, cluster_of, name_topic, new_call
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
 
@@ -34,6 +34,11 @@ cdef class Call:
         return self._started
 
     @property
+    def watch(self):
+        """The Watch of the client that makes the call."""
+        return watch_of(self._handle)
+
+    @property
     def is_short(self):
         """Whether the call must not be left: it ends within a slice, and its result counts."""
         return self.c is not NULL and self.c.kind >= CK_CALL_FLUSH
@@ -48,12 +53,13 @@ cdef class Call:
         """The longest wait for a call, s; None: no limit."""
         return None if self._deadline < 0 else max(0, self._deadline - ck_runtime_now_ms()) / 1e3
 
-    def start(self, Watch watch not None):
+    def start(self):
         """Start it in a thread of C, which makes the watch's loop serve when it is done. Does
         nothing if it is started already."""
         if self._started:
             return
-        self.c.notify_fd = watch.pipe_end()
+        self._handle.check_open()
+        self.c.notify_fd = watch_of(self._handle).pipe_end()
         self._handle.start_call(self.c, self._ms)
         self._started = True
 

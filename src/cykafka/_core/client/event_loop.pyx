@@ -12,7 +12,10 @@ cimport cython
 
 from cykafka._core.clib.csrc cimport ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
-from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, Handle
+
+
+cdef double LATER_S = 0.005
 
 
 # The collector does not clear a watch, nor the handle that ends it, but the loop and _awaiting.
@@ -37,6 +40,15 @@ cdef class Watch:
             if self._over:
                 return
             self._awaiting[loop] = self._awaiting.get(loop, 0) + 1
+            try:
+                self._choose(loop)
+            except:
+                self._awaiting[loop] -= 1
+                raise
+
+    def _choose(self, loop):
+        """Let this loop serve unless another one does."""
+        with self._lock:
             if self._loop is not None and self._loop.is_closed():
                 self._loop = None
             elif self._loop is not None and not self._loop.is_running():
@@ -205,8 +217,10 @@ cdef class Watch:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
         self.wake(loop)
-        if again:
+        if again == AGAIN_SOON:
             loop.call_soon(self._readable, loop)
+        elif again == AGAIN_LATER:
+            loop.call_later(LATER_S, self._readable, loop)
 
 
 class _Reader:

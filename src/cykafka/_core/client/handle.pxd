@@ -17,6 +17,11 @@ from cykafka._core.clib.librdkafka cimport (
 )
 from cykafka._core.client.oauth cimport TokenSource
 
+# When an event loop serves again: when librdkafka announces an event; soon; or a little later,
+# because a thread serves now.
+cdef enum:
+    NOT_AGAIN, AGAIN_SOON, AGAIN_LATER
+
 cdef class Handle
 
 cdef class Role:
@@ -31,7 +36,7 @@ cdef class Role:
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
     cdef void wake(self, Handle handle) noexcept nogil
     cdef int serve(self, Handle handle, ck_event_t *event) except -1
-    cdef bint serve_loop(self, Handle handle, loop) except -1
+    cdef int serve_loop(self, Handle handle, loop) except -1
     cdef int64_t undelivered(self, Handle handle) noexcept
     cdef int release(self, Handle handle) except -1
     cdef int ended(self, Handle handle) except -1

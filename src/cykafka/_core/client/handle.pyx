@@ -218,11 +218,11 @@ cdef class Role:
         """Handle an event that only clients of this kind get."""
         return 0
 
-    cdef bint serve_loop(self, Handle handle, loop) except -1:
-        """Handle what an event loop has found in the wait queue, without waiting. Returns whether
-        the loop should call again soon. A consumer does nothing: the coroutines that wait for
+    cdef int serve_loop(self, Handle handle, loop) except -1:
+        """Handle what an event loop has found in the wait queue, without waiting. Returns when
+        the loop should call again. A consumer does nothing: the coroutines that wait for
         messages take them, and run callbacks."""
-        return False
+        return NOT_AGAIN
 
     cdef int64_t undelivered(self, Handle handle) noexcept:
         """The number of messages that the client has not delivered yet."""

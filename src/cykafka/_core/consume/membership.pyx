@@ -91,8 +91,14 @@ cdef class Rebalance:
         if partitions is NULL:
             return
         try:
-            if self._handle._ptr is not NULL:
-                self._membership.finish(self._handle, self._err, partitions)
+            if (self._handle._ptr is not NULL
+                    and self._handle._generation == ck_runtime_generation):
+                # Not enter(): a close() of this thread may be under way.
+                self._handle._calls += 1
+                try:
+                    self._membership.finish(self._handle, self._err, partitions)
+                finally:
+                    self._handle.leave()
         finally:
             rd_kafka_topic_partition_list_destroy(partitions)
 

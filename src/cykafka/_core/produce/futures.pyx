@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t
 from cykafka._core.clib.csrc cimport PyThread_get_thread_ident
 from cykafka._core.clib.librdkafka cimport RD_KAFKA_RESP_ERR__QUEUE_FULL
 from cykafka._core.client.event_loop cimport Watch, watch_of
-from cykafka._core.produce.producer cimport Producer
+from cykafka._core.produce.producer cimport Producer, frozen, headers_copy
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
@@ -101,7 +101,14 @@ cdef class Awaits:
             self._others[loop] = self._others.get(loop, 0) + 1
             if self._others[loop] > 1:
                 return 0
-        self._watch.add(loop)
+        try:
+            self._watch.add(loop)
+        except:
+            if loop is self._loop:
+                self._cnt = 0
+            else:
+                del self._others[loop]
+            raise
         return 0
 
     cdef int end(self, loop) except -1:
@@ -154,20 +161,24 @@ cdef class Futures:
         report._loop = loop
         report._thread = me
         report._future = future = loop.create_future()
+        if loop is awaits._loop and awaits._cnt:
+            awaits._cnt += 1
+        else:
+            awaits.begin(loop, me)
         if not self.waiting:
             try:
                 self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
                 is_queued = True
             except BufferError:
-                if not len(self._producer):
-                    self.refuse_large(topic)
-        if loop is awaits._loop and awaits._cnt:
-            awaits._cnt += 1
-        else:
-            awaits.begin(loop, me)
+                pass
+            except:
+                awaits.end(loop)
+                raise
         if not is_queued:
-            self.waiting.append((report, (topic, value, key, partition, report, None, timestamp,
-                                          headers)))
+            # As Producer.produce() copies them: they may change once the call has returned.
+            self.waiting.append((report, (topic, frozen(value), frozen(key), partition, report,
+                                          None, timestamp,
+                                          None if headers is None else headers_copy(headers))))
             self.queue_waiting()  # another thread may have made room meanwhile
         return future
 
@@ -181,22 +192,27 @@ cdef class Futures:
             while self.waiting:
                 report, record = self.waiting[0]
                 try:
-                    try:
-                        self._producer.produce(*record)
-                    except BufferError:
-                        if len(self._producer):
-                            return
-                        self.refuse_large(record[0])
+                    if not self._queue(record):
+                        return
                 except Exception as error:  # the record is refused
+                    self._producer._transactions.note_refused()
                     report.refuse(error)
                 self.waiting.popleft()
             self._awaits._watch.on_served = None
 
-    cdef int refuse_large(self, topic) except -1:
-        """Raise, because there is no room even without other records."""
+    cdef bint _queue(self, tuple record) except -1:
+        """Queue a record; False if there is no room."""
+        for _ in range(2):  # a thread may have made room after the first attempt
+            try:
+                self._producer.produce(*record)
+                return True
+            except BufferError:
+                if len(self._producer):
+                    return False
         raise KafkaException(KafkaError(
             <int>RD_KAFKA_RESP_ERR__QUEUE_FULL,
-            f"the record to {topic} is larger than the queue: raise queue.buffering.max.kbytes"))
+            f"the record to {record[0]} is larger than the queue: raise "
+            "queue.buffering.max.kbytes"))
 
     def refuse_waiting(self, code):
         """Fail the records that have no room, with this code."""

@@ -6,6 +6,10 @@ from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport Transactions
 
+# Copies of what may change after a call has returned.
+cdef object frozen(object data)
+cdef object headers_copy(object headers)
+
 cdef class Producer(Handle):
     cdef Publisher _publisher
     cdef Transactions _transactions

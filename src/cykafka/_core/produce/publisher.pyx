@@ -50,7 +50,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Handle, Role
 from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str, str_argument
 from cykafka._core.common.config cimport int_conf
 from cykafka._core.common.errors cimport check_doing
@@ -163,15 +163,18 @@ cdef class Publisher(Role):
             return self.deliver(<ck_report_t *>event)
         return delivery_tell(handle, event)
 
-    cdef bint serve_loop(self, Handle handle, loop) except -1:
+    cdef int serve_loop(self, Handle handle, loop) except -1:
         # While another thread serves, it also runs the callbacks, so reports keep their order.
         watch = handle._watch
         served = self.serve_reports(handle)
         if watch is not None:
             watch.served += served
-        # A callback may have closed the handle. An event may have ended the serving early.
-        return (handle._open_in == ck_runtime_generation
-                and rd_kafka_queue_length(handle._wait_queue) > 0)
+        # A callback may have closed the handle. An event may have ended the serving early, or
+        # another thread serves now, which may end just after a new event has come.
+        if (handle._open_in != ck_runtime_generation
+                or rd_kafka_queue_length(handle._wait_queue) == 0):
+            return NOT_AGAIN
+        return AGAIN_SOON if served else AGAIN_LATER
 
     cdef int deliver(self, ck_report_t *report) except -1:
         # The report begins the in_flight_t that librdkafka carried with the record.

@@ -21,6 +21,8 @@ cdef class Transactions:
     cdef bint aborted
     # Deliveries of this transaction with records that could not be queued, or None.
     cdef list _incomplete
+    # The number of records of this transaction that were refused after their call had returned.
+    cdef int64_t _refused
     # The send_offsets_to_transaction() calls that were interrupted.
     cdef list _sending
     # The number of threads that wait in send_offsets_to_transaction().
@@ -32,6 +34,7 @@ cdef class Transactions:
     cdef int check_outside(self) except -1
     cdef int begin(self, Handle handle) except -1
     cdef int check_complete(self) except -1
+    cdef int note_refused(self) except -1
     cdef int note_incomplete(self, Delivery delivery) except -1
     cdef object resume(self, Handle handle, int call, int64_t ms)
     cdef int64_t deadline_of(self, int64_t ms) noexcept

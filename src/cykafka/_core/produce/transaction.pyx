@@ -96,6 +96,7 @@ cdef class Transactions:
         self.begun = True
         self.aborted = False
         self._incomplete = None
+        self._refused = 0
         return 0
 
     def send_offsets(self, Handle handle not None, positions, group_metadata, int64_t ms):
@@ -277,10 +278,12 @@ cdef class Transactions:
     def end_open(self, Handle handle not None, int64_t ms):
         """An operation: complete a commit, or abort an open transaction, before a close."""
         cdef int64_t deadline = self.deadline_of(ms)
+        error = None
         if self.pending == CALL_COMMIT:
-            _raise((yield from self.repeat(handle, CALL_COMMIT, deadline, False)))
-        if self.begun:
-            _raise((yield from self.repeat(handle, CALL_ABORT, deadline, False)))
+            error = yield from self.repeat(handle, CALL_COMMIT, deadline, False)
+        if self.begun and self.pending != CALL_COMMIT:
+            error = (yield from self.repeat(handle, CALL_ABORT, deadline, False)) or error
+        _raise(error)
 
     def init(self, Handle handle not None, int64_t ms, bint in_thread):
         """An operation: Producer.init_transactions()."""
@@ -323,9 +326,21 @@ cdef class Transactions:
             self._incomplete.append(delivery)
         return 0
 
+    cdef int note_refused(self) except -1:
+        """Note that a record was refused after its call had returned."""
+        if self.begun:
+            self._refused += 1
+        return 0
+
     cdef int check_complete(self) except -1:
         cdef Delivery delivery
         cdef int64_t lost = 0
+        if self._refused:
+            raise KafkaException(KafkaError(
+                <int>RD_KAFKA_RESP_ERR__STATE,
+                f"{self._refused} record(s) of this transaction were refused after they had waited "
+                "for room in the queue: their futures have the reasons; call abort_transaction()",
+                txn_requires_abort=True))
         if self._incomplete is None:
             return 0
         for delivery in self._incomplete:
