@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def terminal(cluster: Any, own_profiles: None) -> Callable[..., Any]:
-    """Run ``cykafka`` in a terminal of 100 columns until the block ends."""
+    """Run ``cykafka`` in a terminal of 160 columns until the block ends."""
 
     @contextmanager
     def run(*arguments: object) -> Iterator[Any]:
@@ -32,7 +32,8 @@ def terminal(cluster: Any, own_profiles: None) -> Callable[..., Any]:
             timeout=WAIT_S,
             dimensions=(30, 160),
             encoding="utf-8",
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"},
+            # COLUMNS would count more than the terminal's size.
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "160"},
         )
         try:
             yield child
