@@ -338,8 +338,9 @@ cdef class Transactions:
         if self._refused:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__STATE,
-                f"{self._refused} record(s) of this transaction were refused after they had waited "
-                "for room in the queue: their futures have the reasons; call abort_transaction()",
+                f"{self._refused} record(s) of this transaction were refused after they had "
+                "waited for room in the queue: their futures have the reasons; call "
+                "abort_transaction()",
                 txn_requires_abort=True))
         if self._incomplete is None:
             return 0
