@@ -398,13 +398,16 @@ class KafkaClient:
         self, payloads: Sequence[ProduceRequest], acks: int, timeout: int
     ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
         """Send the messages of all payloads, or none if a partition does not exist."""
-        check_payloads(payloads, "i", "partition")
-        sets = [_messages_of(payload) for payload in payloads]
+        unavailable = None
         try:
             self._check_partitions(payloads)
         except KafkaUnavailableError as error:
+            unavailable = error
+        check_payloads(payloads, "i", "partition")
+        sets = [_messages_of(payload) for payload in payloads]
+        if unavailable is not None:
             return [
-                (payload, messages, failed_payload(payload, error))
+                (payload, messages, failed_payload(payload, unavailable))
                 for payload, messages in zip(payloads, sets, strict=True)
             ]
         sent: list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]] = []
@@ -509,9 +512,9 @@ class KafkaClient:
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
         check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
-        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
         return self._checked(responses, fail_on_error, callback)
 
@@ -543,10 +546,10 @@ class KafkaClient:
         ------
         UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
-        # Brokers have always answered other negative times without an offset.
+        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
+        # In 0.9.5's request other negative times are older than every segment: no offset.
         found = self._list_offsets(
             {_key(payload): payload.time for payload in payloads if payload.time >= _EARLIEST}
         )
@@ -625,9 +628,9 @@ class KafkaClient:
         list of OffsetCommitResponse or FailedPayloadsError
             In the order of `payloads`.
         """
-        check_payloads(payloads, "iq", "partition", "offset")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "iq", "partition", "offset")
         offsets = {
             _key(each): TopicPartition(
                 topic_name(each.topic),
@@ -674,9 +677,9 @@ class KafkaClient:
         list of OffsetFetchResponse or FailedPayloadsError
             In the order of `payloads`. An offset of -1: the group has none. `metadata` is bytes.
         """
-        check_payloads(payloads, "i", "partition")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "i", "partition")
         partitions = {
             _key(each): TopicPartition(topic_name(each.topic), each.partition) for each in payloads
         }
