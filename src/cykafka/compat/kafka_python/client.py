@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -320,9 +321,13 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
-        answers = [self._metadata(topic_name(topic)) for topic in payloads] or [
-            self._metadata(None)
-        ]
+        try:
+            names = [topic_name(topic) for topic in payloads]
+        except struct.error as error:
+            raise KafkaUnavailableError(
+                f"All servers failed to process request: {error}"
+            ) from error
+        answers = [self._metadata(name) for name in names] or [self._metadata(None)]
         topics = [topic for answer in answers for topic in _topics(answer)]
         brokers = {
             broker.id: BrokerMetadata(broker.id, (broker.host or "").encode(), broker.port)
@@ -752,7 +757,12 @@ class KafkaClient:
             raise TypeError(
                 f"payloads: expected the group's name, str or bytes, got {type(payloads).__name__}"
             )
-        group = text(payloads or b"")
+        try:
+            group = text(payloads or b"")
+        except struct.error as error:
+            raise KafkaUnavailableError(
+                f"All servers failed to process request: {error}"
+            ) from error
         if not group or "\0" in group:
             return ConsumerMetadataResponse(KafkaError.INVALID_GROUP_ID, -1, b"", -1)
         answer = self._handles.admin.answers(
