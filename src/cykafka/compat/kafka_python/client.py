@@ -759,10 +759,10 @@ class KafkaClient:
             )
         try:
             group = text(payloads or b"")
-        except struct.error as error:
+        except struct.error as cause:
             raise KafkaUnavailableError(
-                f"All servers failed to process request: {error}"
-            ) from error
+                f"All servers failed to process request: {cause}"
+            ) from cause
         if not group or "\0" in group:
             return ConsumerMetadataResponse(KafkaError.INVALID_GROUP_ID, -1, b"", -1)
         answer = self._handles.admin.answers(
