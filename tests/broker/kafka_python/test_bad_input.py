@@ -17,7 +17,9 @@ from cykafka.compat.kafka_python import (
     create_message,
 )
 from cykafka.compat.kafka_python.common import (
+    FailedPayloadsError,
     FetchRequest,
+    KafkaUnavailableError,
     OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetMetadataTooLargeError,
@@ -128,11 +130,17 @@ def test_topic_with_an_impossible_name_gets_the_brokers_error(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_topic_that_no_request_has_room_for_is_a_struct_error(
-    client: KafkaClient, call: str
-) -> None:
-    with pytest.raises(struct.error, match=r"has 32768 bytes, the limit is 32767"):
+def test_topic_that_no_request_has_room_for(client: KafkaClient, call: str) -> None:
+    # 0.9.5 fails to encode the request for its metadata.
+    has_payloads = call in ("produce", "fetch", "offset", "commit", "offset_fetch")
+    error = FailedPayloadsError if has_payloads else KafkaUnavailableError
+    with pytest.raises(error, match=r"has 32768 bytes, the limit is 32767"):
         CALLS[call](client, b"x" * 32_768)
+
+
+def test_coordinator_of_a_group_that_no_request_has_room_for(client: KafkaClient) -> None:
+    with pytest.raises(KafkaUnavailableError, match=r"has 32768 bytes, the limit is 32767"):
+        client.send_consumer_metadata_request(b"x" * 32_768)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -227,7 +235,7 @@ def test_metadata_of_an_offset_that_is_too_long(
 # -- numbers
 
 
-@pytest.mark.parametrize("call", NUMBERS)
+@pytest.mark.parametrize("call", [call for call in NUMBERS if not call.endswith("partition")])
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 1.5, float("nan"), "1", None], ids=repr)
 def test_number_that_does_not_fit_is_a_struct_error(
     client: KafkaClient, topic: str, call: str, number: Any
@@ -238,9 +246,9 @@ def test_number_that_does_not_fit_is_a_struct_error(
 
 
 @pytest.mark.parametrize("call", [call for call in NUMBERS if call.endswith("partition")])
-@pytest.mark.parametrize("number", [-1, 2**31 - 1])
+@pytest.mark.parametrize("number", [-1, 2**31 - 1, 2**63, 1.5, "1", None], ids=repr)
 def test_partition_that_does_not_exist(
-    client: KafkaClient, topic: str, call: str, number: int
+    client: KafkaClient, topic: str, call: str, number: Any
 ) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         NUMBERS[call](client, topic, number)

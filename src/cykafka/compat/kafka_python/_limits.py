@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from cykafka.compat.kafka_python.common import FailedPayloadsError
 from cykafka.compat.kafka_python.util import kafka_bytestring
 
 __all__ = ["check_numbers", "check_payloads", "text", "topic_name"]
@@ -25,11 +26,15 @@ def text(string: str | bytes) -> str:
     """
     encoded = kafka_bytestring(string)
     if len(encoded) > _LONGEST:
-        raise struct.error(
-            f"{encoded[:40]!r}... has {len(encoded)} bytes, the limit is {_LONGEST} for a string "
-            "in Kafka's protocol"
-        )
+        raise _too_long(encoded)
     return encoded.decode(errors="replace")
+
+
+def _too_long(string: bytes) -> struct.error:
+    return struct.error(
+        f"{string[:40]!r}... has {len(string)} bytes, the limit is {_LONGEST} for a string in "
+        "Kafka's protocol"
+    )
 
 
 def topic_name(topic: str | bytes) -> str:
@@ -62,12 +67,17 @@ def check_payloads(payloads: Sequence[Any], layout: str, *fields: str) -> None:
     Raises
     ------
     struct.error
+    FailedPayloadsError
+        A topic is longer than the 32767 bytes that a request has room for.
     AssertionError
         Two payloads are for the same partition.
     """
     places = set()
     for payload in payloads:
+        topic = kafka_bytestring(payload.topic)
+        if len(topic) > _LONGEST:
+            raise FailedPayloadsError(payload, str(_too_long(topic)))
         check_numbers(layout, **{field: getattr(payload, field) for field in fields})
-        places.add((kafka_bytestring(payload.topic), payload.partition))
+        places.add((topic, payload.partition))
     if len(places) < len(payloads):
         raise AssertionError(f"a partition is in the payloads twice: {list(payloads)}")

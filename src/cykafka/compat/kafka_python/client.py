@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -320,9 +321,13 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
-        answers = [self._metadata(topic_name(topic)) for topic in payloads] or [
-            self._metadata(None)
-        ]
+        try:
+            names = [topic_name(topic) for topic in payloads]
+        except struct.error as error:
+            raise KafkaUnavailableError(
+                f"All servers failed to process request: {error}"
+            ) from error
+        answers = [self._metadata(name) for name in names] or [self._metadata(None)]
         topics = [topic for answer in answers for topic in _topics(answer)]
         brokers = {
             broker.id: BrokerMetadata(broker.id, (broker.host or "").encode(), broker.port)
@@ -398,13 +403,16 @@ class KafkaClient:
         self, payloads: Sequence[ProduceRequest], acks: int, timeout: int
     ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
         """Send the messages of all payloads, or none if a partition does not exist."""
-        check_payloads(payloads, "i", "partition")
-        sets = [_messages_of(payload) for payload in payloads]
+        unavailable = None
         try:
             self._check_partitions(payloads)
         except KafkaUnavailableError as error:
+            unavailable = error
+        check_payloads(payloads, "i", "partition")
+        sets = [_messages_of(payload) for payload in payloads]
+        if unavailable is not None:
             return [
-                (payload, messages, failed_payload(payload, error))
+                (payload, messages, failed_payload(payload, unavailable))
                 for payload, messages in zip(payloads, sets, strict=True)
             ]
         sent: list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]] = []
@@ -509,9 +517,9 @@ class KafkaClient:
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
         check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
-        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
         return self._checked(responses, fail_on_error, callback)
 
@@ -543,10 +551,10 @@ class KafkaClient:
         ------
         UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
-        # Brokers have always answered other negative times without an offset.
+        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
+        # In 0.9.5's request other negative times are older than every segment: no offset.
         found = self._list_offsets(
             {_key(payload): payload.time for payload in payloads if payload.time >= _EARLIEST}
         )
@@ -625,9 +633,9 @@ class KafkaClient:
         list of OffsetCommitResponse or FailedPayloadsError
             In the order of `payloads`.
         """
-        check_payloads(payloads, "iq", "partition", "offset")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "iq", "partition", "offset")
         offsets = {
             _key(each): TopicPartition(
                 topic_name(each.topic),
@@ -674,9 +682,9 @@ class KafkaClient:
         list of OffsetFetchResponse or FailedPayloadsError
             In the order of `payloads`. An offset of -1: the group has none. `metadata` is bytes.
         """
-        check_payloads(payloads, "i", "partition")
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_payloads(payloads, "i", "partition")
         partitions = {
             _key(each): TopicPartition(topic_name(each.topic), each.partition) for each in payloads
         }
@@ -749,7 +757,12 @@ class KafkaClient:
             raise TypeError(
                 f"payloads: expected the group's name, str or bytes, got {type(payloads).__name__}"
             )
-        group = text(payloads or b"")
+        try:
+            group = text(payloads or b"")
+        except struct.error as cause:
+            raise KafkaUnavailableError(
+                f"All servers failed to process request: {cause}"
+            ) from cause
         if not group or "\0" in group:
             return ConsumerMetadataResponse(KafkaError.INVALID_GROUP_ID, -1, b"", -1)
         answer = self._handles.admin.answers(
