@@ -26,6 +26,14 @@ ck_call_t *ck_call_new(ck_call_kind_t kind) {
         return call;
 }
 
+static void ck_call_drop_ends(ck_call_t *call) {
+        for (int which = 0; which < 2; which++) {
+                if (call->ends[which])
+                        rd_kafka_topic_partition_list_destroy(call->ends[which]);
+                call->ends[which] = NULL;
+        }
+}
+
 static void ck_call_unref(ck_call_t *call) {
         if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
                 return;
@@ -34,6 +42,7 @@ static void ck_call_unref(ck_call_t *call) {
                 rd_kafka_topic_partition_list_destroy(call->partitions);
         if (call->group)
                 rd_kafka_consumer_group_metadata_destroy(call->group);
+        ck_call_drop_ends(call);
         rd_kafka_error_destroy(call->error);
         if (call->metadata)
                 rd_kafka_metadata_destroy(call->metadata);
@@ -62,6 +71,78 @@ static void ck_call_ask_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms
         /* Both arrived with the metadata: do not wait for more. */
         call->cluster_id = rd_kafka_clusterid(rk, 0);
         call->controller = rd_kafka_controllerid(rk, 0);
+}
+
+/* Sends the request for one end of each partition. */
+static void ck_call_request_end(ck_call_t *call, rd_kafka_t *rk, int which,
+                                int timeout_ms, rd_kafka_queue_t *replies) {
+        static const int64_t specs[2] = {RD_KAFKA_OFFSET_SPEC_EARLIEST,
+                                         RD_KAFKA_OFFSET_SPEC_LATEST};
+        rd_kafka_AdminOptions_t *options =
+            rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_LISTOFFSETS);
+        char errstr[256];
+
+        for (int i = 0; i < call->partitions->cnt; i++)
+                call->partitions->elems[i].offset = specs[which];
+        rd_kafka_AdminOptions_set_opaque(options, &call->ends[which]);
+        rd_kafka_AdminOptions_set_request_timeout(options, timeout_ms, errstr,
+                                                  sizeof(errstr));
+        if (call->committed_only)
+                rd_kafka_error_destroy(rd_kafka_AdminOptions_set_isolation_level(
+                    options, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED));
+        rd_kafka_ListOffsets(rk, call->partitions, options, replies);
+        rd_kafka_AdminOptions_destroy(options);
+}
+
+static rd_kafka_topic_partition_list_t *
+ck_call_ends_from(const rd_kafka_ListOffsets_result_t *result) {
+        const rd_kafka_ListOffsetsResultInfo_t **infos;
+        const rd_kafka_topic_partition_t *rktpar;
+        rd_kafka_topic_partition_list_t *ends;
+        rd_kafka_topic_partition_t *added;
+        size_t cnt;
+
+        infos = rd_kafka_ListOffsets_result_infos(result, &cnt);
+        ends  = rd_kafka_topic_partition_list_new((int)cnt);
+        for (size_t i = 0; i < cnt; i++) {
+                rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i]);
+                added  = rd_kafka_topic_partition_list_add(ends, rktpar->topic,
+                                                           rktpar->partition);
+                added->offset = rktpar->offset;
+                added->err    = rktpar->err;
+        }
+        return ends;
+}
+
+/* Both ends of all partitions, by two requests to each broker. */
+static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+        rd_kafka_queue_t *replies = rd_kafka_queue_new(rk);
+        rd_kafka_event_t *event;
+        rd_kafka_resp_err_t err;
+
+        ck_call_drop_ends(call);
+        rd_kafka_error_destroy(call->error);
+        call->error = NULL;
+        call->err   = RD_KAFKA_RESP_ERR_NO_ERROR;
+        for (int which = 0; which < 2; which++)
+                ck_call_request_end(call, rk, which, timeout_ms, replies);
+        for (int i = 0; i < 2; i++) {
+                /* librdkafka answers at the end of the timeout. */
+                event = rd_kafka_queue_poll(replies, -1);
+                err   = rd_kafka_event_error(event);
+                if (!err)
+                        *(rd_kafka_topic_partition_list_t **)rd_kafka_event_opaque(event) =
+                            ck_call_ends_from(rd_kafka_event_ListOffsets_result(event));
+                else if (err != RD_KAFKA_RESP_ERR__NOENT && !call->error) {
+                        /* _NOENT: no partition has a leader. */
+                        call->err   = err;
+                        call->error = rd_kafka_error_new(
+                            err, "Failed to get watermarks: %s",
+                            rd_kafka_event_error_string(event));
+                }
+                rd_kafka_event_destroy(event);
+        }
+        rd_kafka_queue_destroy(replies);
 }
 
 static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
@@ -104,6 +185,9 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                 call->err =
                     rd_kafka_query_watermark_offsets(rk, call->topic, call->partition,
                                                      &call->low, &call->high, timeout_ms);
+                break;
+        case CK_CALL_ENDS:
+                ck_call_ask_ends(call, rk, timeout_ms);
                 break;
         case CK_CALL_SEEK:
                 call->error = rd_kafka_seek_partitions(rk, call->partitions, timeout_ms);

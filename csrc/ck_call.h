@@ -36,6 +36,7 @@ typedef enum ck_call_kind_e {
         CK_CALL_COMMITTED,    /* partitions -> their offsets */
         CK_CALL_TIMES,        /* partitions, whose offsets are times -> their offsets */
         CK_CALL_WATERMARKS,   /* topic, partition -> low, high */
+        CK_CALL_ENDS,         /* partitions, committed_only -> ends, or error */
         CK_CALL_SEEK,         /* partitions -> each one's err, error; made once */
         CK_CALL_SEND_OFFSETS, /* partitions, group -> error; made once */
         /* events -> entered, error; made once */
@@ -52,6 +53,7 @@ typedef struct ck_call_s {
         int32_t partition;
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
+        bool committed_only; /* as isolation.level is read_committed */
         ck_queue_t *events; /* the handle's; its turn is entered as a guest */
         int notify_fd;      /* gets a byte when the call is done; -1: none. Owned. */
         /* Results. */
@@ -64,6 +66,9 @@ typedef struct ck_call_s {
         int32_t controller;
         int64_t low;
         int64_t high;
+        /* The first offsets, and those after the last. They lack the partitions whose
+         * brokers did not answer. */
+        rd_kafka_topic_partition_list_t *ends[2];
         /* Internal. */
         rd_kafka_t *rk;
         ck_loans_t *loans;

@@ -11,7 +11,14 @@ from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
 from cykafka._core.common.library import murmur2_hash
 from cykafka._core.common.near_miss import did_you_mean
 from cykafka._core.consume.committing import Commit
-from cykafka._core.consume.consumer import commit_within, consume_ranges, seek_partition
+from cykafka._core.consume.consumer import (
+    available,
+    commit_within,
+    consume_ranges,
+    lag_of,
+    seek_partition,
+)
+from cykafka._core.consume.lag import watermarks
 from cykafka._core.consume.leaving import Leaving
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
@@ -43,6 +50,7 @@ __all__ = [
     "Rebalance",
     "Watch",
     "arrow_publication",
+    "available",
     "check_config",
     "checksum",
     "close_now",
@@ -52,6 +60,7 @@ __all__ = [
     "did_you_mean",
     "flush",
     "known_properties",
+    "lag_of",
     "list_topics",
     "murmur2_hash",
     "offsets_for_times",
@@ -63,4 +72,5 @@ __all__ = [
     "transactions_of",
     "watch",
     "watermark_offsets",
+    "watermarks",
 ]

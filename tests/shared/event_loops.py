@@ -17,11 +17,23 @@ from machine import WAIT_S
 Loop = asyncio.AbstractEventLoop
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+class LoopWithoutReaders(asyncio.SelectorEventLoop):
+    """Lacks what Windows' proactor loop lacks."""
+
+    def add_reader(self, *_: object) -> None:
+        raise NotImplementedError
+
+    def remove_reader(self, _: object) -> bool:
+        raise NotImplementedError
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "without readers"])
 def new_loop(request: pytest.FixtureRequest) -> Callable[[], Loop]:
     """Make event loops of one kind."""
     if request.param == "asyncio":
         return asyncio.new_event_loop
+    if request.param == "without readers":
+        return LoopWithoutReaders
     import uvloop
 
     made: Callable[[], Loop] = uvloop.new_event_loop

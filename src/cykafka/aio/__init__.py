@@ -2,7 +2,7 @@
 
 An event loop serves librdkafka while coroutines wait: librdkafka writes to a pipe, and the loop
 reads it (``rd_kafka_queue_io_event_enable``). There is no thread of Python, no executor and no
-timer. A loop without ``add_reader`` (Windows' proactor) cannot run them.
+timer. For a loop without ``add_reader`` (Windows' proactor), one thread for each client wakes it.
 
 `AIOProducer` and `AIOConsumer` have the interface of confluent_kafka's classes.
 """

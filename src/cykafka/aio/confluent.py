@@ -174,17 +174,9 @@ class AIOConsumer:
         return await self._async.poll(timeout)
 
     async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Wait for so many messages; fewer at the end of the timeout, in s."""
-        loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
-        found: list[Message] = []
-        while len(found) < num_messages:
-            left = None if end is None else max(0.0, end - loop.time())
-            more = await self._async.consume(num_messages - len(found), left)
-            if not more and left is not None and loop.time() >= (end or 0.0):
-                break
-            found += more
-        return found
+        """Wait for so many messages; fewer at the end of the timeout, in s. A cancellation leaves
+        them for the next call."""
+        return await self._async._consume_all(num_messages, timeout)
 
     async def subscribe(
         self,

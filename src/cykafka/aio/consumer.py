@@ -17,6 +17,7 @@ from cykafka import (
     Message,
     MessageBatch,
     TopicPartition,
+    Watermarks,
 )
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapted, is_coroutine
@@ -27,12 +28,15 @@ from cykafka.internal import (
     Later,
     Leaving,
     Rebalance,
+    available,
     committed,
+    lag_of,
     list_topics,
     offsets_for_times,
     seek_partition,
     watch,
     watermark_offsets,
+    watermarks,
 )
 
 log = logging.getLogger("cykafka")
@@ -259,6 +263,17 @@ class AsyncConsumer:
             return []
         return await self._read(partial(self._consumer.consume, num_messages, 0), bool, timeout)
 
+    async def _consume_all(self, num_messages: int, timeout: float | None) -> list[Message]:
+        """As consume(), but wait until `num_messages` are there."""
+        if num_messages:
+            await self._read(
+                partial(available, self._consumer, num_messages),
+                lambda count: count == num_messages,
+                timeout,
+            )
+        self._check_open()
+        return self._consumer.consume(num_messages, 0)
+
     async def consume_batch(
         self, max_messages: int = 10_000, timeout: float | None = None
     ) -> MessageBatch:
@@ -413,6 +428,18 @@ class AsyncConsumer:
             return self._consumer.get_watermark_offsets(partition, cached=True)
         return await perform(watermark_offsets(self._consumer, partition, timeout))
 
+    async def watermarks(
+        self, partitions: Sequence[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, Watermarks]:
+        """The ends of many partitions; see :meth:`cykafka.Consumer.watermarks`."""
+        return await perform(watermarks(self._consumer, _listed(partitions), timeout))
+
+    async def lag(
+        self, partitions: Sequence[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The number of offsets until the end; see :meth:`cykafka.Consumer.lag`."""
+        return await perform(lag_of(self._consumer, _listed(partitions), timeout))
+
     # -- the client
 
     async def list_topics(
@@ -521,6 +548,10 @@ class AsyncConsumer:
         exc_traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _listed(partitions: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
+    return None if partitions is None else list(partitions)
 
 
 def _is_message(found: object) -> bool:

@@ -553,6 +553,54 @@ def test_close_with_a_timeout_does_not_wait_for_a_group_without_a_coordinator(
     run(main())
 
 
+def test_consume_of_nothing_returns_at_once(
+    run: Run, settings: dict[str, Any], unique: Callable[[str], str]
+) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(settings, **{"group.id": unique("group")}) as consumer:
+            assert await consumer.consume(0) == []
+
+    run(main())
+
+
+def test_lag_and_watermarks_of_all_partitions(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        send(reading, topic, 10)
+        async with assigned(reading, topic) as consumer:
+            assert await consumer.watermarks() == {TopicPartition(topic, 0): (0, 10)}
+            assert list((await consumer.lag(timeout=WAIT_S)).values()) == [10]
+            left = 4
+            while left:
+                left -= len(await consumer.consume(left))
+            assert await consumer.lag() == {TopicPartition(topic, 0): 6}
+
+    run(main())
+
+
+def test_cancelled_lag_leaves_a_usable_consumer(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        with MockCluster() as own:
+            own.create_topic(topic, 1)
+            async with assigned(
+                {**reading, "bootstrap.servers": own.bootstrap_servers}, topic
+            ) as consumer:
+                assert await consumer.lag() == {TopicPartition(topic, 0): 0}
+                own.set_rtt(500)
+                asking = asyncio.create_task(consumer.lag())
+                await asyncio.wait([asking], timeout=0.05)
+                asking.cancel()
+                await asyncio.wait([asking])
+                assert asking.cancelled()
+                own.set_rtt(0)
+                assert await consumer.lag() == {TopicPartition(topic, 0): 0}
+
+    run(main())
+
+
 # -- AIOConsumer
 
 
@@ -570,6 +618,44 @@ def test_aio_consumer_reads_and_closes(run: Run, reading: dict[str, Any], topic:
         assert [message.offset() for message in messages] == list(range(10))
         assert await consumer.consume(5, timeout=0.0504) == []
         assert seen == [consumer]
+        await consumer.close()
+
+    run(main())
+
+
+def test_aio_consumer_keeps_what_a_cancelled_call_has_gathered(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        consumer = AIOConsumer(reading)
+        await consumer.assign([TopicPartition(topic, 0, 0)])
+        gathering = asyncio.create_task(consumer.consume(10))
+        send(reading, topic, 5)
+        while (await consumer.get_watermark_offsets(TopicPartition(topic, 0), cached=True))[1] < 5:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # the messages are in librdkafka; the loop takes them
+        gathering.cancel()
+        await asyncio.wait([gathering])
+        assert gathering.cancelled()
+        # They do not count as read.
+        assert (await consumer.position([TopicPartition(topic, 0)]))[0].offset <= 0
+        messages = await consumer.consume(5, WAIT_S)
+        assert [message.offset() for message in messages] == list(range(5))
+        await consumer.close()
+
+    run(main())
+
+
+def test_aio_consumer_gathers_more_than_one_step(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    count = 40_000
+
+    async def main() -> None:
+        send(reading, topic, count)
+        consumer = AIOConsumer(reading)
+        await consumer.assign([TopicPartition(topic, 0, 0)])
+        assert len(await consumer.consume(count, WAIT_S)) == count
         await consumer.close()
 
     run(main())

@@ -606,3 +606,51 @@ def test_aio_producer_sends_and_closes(run: Run, quick: dict[str, Any], topic: s
         await producer.close()
 
     run(main())
+
+
+def test_record_that_waits_for_room_is_a_copy(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(settings, **{"queue.buffering.max.messages": 1}) as producer:
+            buffer, headers = bytearray(b"first"), [("name", b"first")]
+            futures = [producer.produce(topic, "a", partition=0)]
+            futures.append(producer.produce(topic, buffer, partition=0, headers=headers))
+            buffer[:] = b"later"
+            headers[:] = [("name", b"later")]
+            message = (await asyncio.gather(*futures))[1]
+            assert (message.value(), message.headers()) == (b"first", [("name", b"first")])
+
+    run(main())
+
+
+def test_closes_at_the_same_time_have_one_result(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(settings)
+        future = producer.produce(topic, "a")
+        assert await asyncio.gather(producer.close(), producer.close(5)) == [True, True]
+        assert await producer.close() is True
+        assert (await future).error() is None
+
+    run(main())
+
+
+def test_callback_that_raises_during_the_close_loses_no_record(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    def stats(_: str) -> None:
+        raise EOFError
+
+    async def main() -> list[Any]:
+        producer = AsyncProducer(
+            settings, **{"statistics.interval.ms": 10, "stats_cb": stats, "linger.ms": 100}
+        )
+        futures = [producer.produce(topic, "a") for _ in range(1000)]
+        with contextlib.suppress(EOFError):  # raised by the close, after it has flushed
+            await producer.close()
+        return await asyncio.gather(*futures)
+
+    reports: list[dict[str, Any]] = []
+    assert all(each.error() is None for each in run(main(), reports))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-from cykafka import KafkaError, KafkaException
-from cykafka.aio import AsyncProducer
+from cykafka import KafkaError, KafkaException, TopicPartition
+from cykafka.aio import AsyncConsumer, AsyncProducer
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
@@ -251,3 +251,76 @@ def test_loop_that_is_closed_in_a_block_leaves_a_usable_producer(
         await producer.close()
 
     run_in(new_loop, again())
+
+
+def test_transaction_with_a_record_that_is_refused_late_is_not_committed(
+    run: Run, transactional: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(transactional, **{"queue.buffering.max.messages": 2}) as producer:
+            refused: list[asyncio.Future[Any]] = []
+
+            async def send() -> None:
+                async with producer.transaction():
+                    sent = [producer.produce(topic, "a", partition=0) for _ in range(3)]
+                    refused.append(producer.produce(topic, b"x" * 2_000_000, partition=0))
+                    await asyncio.gather(*sent)
+
+            with pytest.raises(KafkaException, match=r"1 record\(s\) .* were refused after"):
+                await send()
+            with pytest.raises(KafkaException) as error:
+                await refused[0]
+            assert error.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+            async with producer.transaction():  # the next one is complete
+                assert (await producer.produce(topic, "b", partition=0)).value() == b"b"
+
+    run(main())
+
+
+def test_block_ends_if_its_producer_is_closed(
+    run: Run,
+    settings: dict[str, Any],
+    transactional: dict[str, Any],
+    topic: str,
+    unique: Callable[[str], str],
+) -> None:
+    reading = {
+        **settings,
+        "group.id": unique("group"),
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+    }
+
+    async def main() -> None:
+        async with AsyncProducer(settings) as plain:
+            await plain.publish(topic, ["a"] * 10, partitions=0)
+        producer = AsyncProducer(transactional)
+        async with AsyncConsumer(reading) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+
+            async def send() -> None:
+                async with producer.transaction(consumer):
+                    assert await consumer.consume(1, WAIT_S)
+                    await producer.close()
+                    producer.produce(topic, "b")
+
+            with pytest.raises(RuntimeError, match="closed"):
+                await send()
+
+    run(main())
+
+
+def test_cancellation_counts_more_than_the_failure_of_the_call(
+    run: Run, unreachable: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(unreachable, **{"transactional.id": "lost"}) as producer:
+            # The call ends with a failure after 0.09 s.
+            initializing = asyncio.create_task(producer.init_transactions(0.09))
+            await asyncio.sleep(0.01)
+            initializing.cancel()
+            await asyncio.wait([initializing])
+            assert initializing.cancelled()
+
+    run(main())

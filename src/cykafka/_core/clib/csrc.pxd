@@ -127,6 +127,7 @@ cdef extern from "ck_call.h" nogil:
         CK_CALL_COMMITTED
         CK_CALL_TIMES
         CK_CALL_WATERMARKS
+        CK_CALL_ENDS
         CK_CALL_SEEK
         CK_CALL_SEND_OFFSETS
         CK_CALL_FLUSH
@@ -140,6 +141,7 @@ cdef extern from "ck_call.h" nogil:
         int32_t partition
         rd_kafka_topic_partition_list_t *partitions
         rd_kafka_consumer_group_metadata_t *group
+        bint committed_only
         rd_kafka_resp_err_t err
         rd_kafka_error_t *error
         const rd_kafka_metadata_t *metadata
@@ -148,6 +150,7 @@ cdef extern from "ck_call.h" nogil:
         int32_t controller
         int64_t low
         int64_t high
+        rd_kafka_topic_partition_list_t *ends[2]
         ck_queue_t *events
         int notify_fd
         bint entered

@@ -17,12 +17,18 @@ cdef class Watch:
     # The number of events that loops have served.
     cdef public int64_t served
     cdef object _loop
+    # Reads the pipe, if the loop cannot.
+    cdef object _thread
     cdef int _read
     cdef int _write
     cdef bint _over
     cdef uint32_t _generation
 
     cdef int make_pipe(self) except -1
+    cdef bint empty(self) except -1
+    cdef int refill(self) except -1
+    cdef int remove_reader(self, loop) except -1
+    cdef bint end_thread(self) except -1
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
     cdef int wake(self, loop) except -1

@@ -2,9 +2,11 @@
 
 librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
 a loop that reads the pipe serves the queue. A queue has one such pipe. With several loops, one
-serves, and the others learn of their results by call_soon_threadsafe().
+serves, and the others learn of their results by call_soon_threadsafe(). For a loop that cannot
+read a pipe (Windows' proactor) a thread does so.
 """
 import os
+import selectors
 import threading
 import weakref
 
@@ -51,6 +53,7 @@ cdef class Watch:
         with self._lock:
             if self._loop is not None and self._loop.is_closed():
                 self._loop = None
+                self.end_thread()
             elif self._loop is not None and not self._loop.is_running():
                 self.stop(self._loop)  # it stopped running with unfinished awaits
             elif self._loop is not loop and self._loop is not None and (
@@ -119,6 +122,24 @@ cdef class Watch:
             os.set_blocking(self._write, False)
         return 0
 
+    cdef bint empty(self) except -1:
+        """Read the pipe's bytes. Returns whether there were any."""
+        cdef bint any_read = False
+        try:
+            while len(os.read(self._read, 512)) == 512:
+                any_read = True
+            return True
+        except BlockingIOError:
+            return any_read
+
+    cdef int refill(self) except -1:
+        """Make the pipe readable."""
+        try:
+            os.write(self._write, b"1")
+        except BlockingIOError:
+            pass  # it is full
+        return 0
+
     cdef int wake(self, loop) except -1:
         on_served = self.on_served
         if on_served is not None:
@@ -132,9 +153,12 @@ cdef class Watch:
         if handle is None or handle._open_in != ck_runtime_generation:
             return 0
         self.make_pipe()
-        loop.add_reader(self._read, _Reader(self, loop))
+        try:
+            loop.add_reader(self._read, _Reader(self, loop))
+        except NotImplementedError:
+            self._thread = _ReaderThread(self, loop)
         if self._over or handle._open_in != ck_runtime_generation:
-            loop.remove_reader(self._read)  # other code has closed the handle meanwhile
+            self.remove_reader(loop)  # other code has closed the handle meanwhile
             return 0
         self._loop = loop
         rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
@@ -148,8 +172,25 @@ cdef class Watch:
         if (handle is not None and handle._ptr is not NULL
                 and handle._generation == ck_runtime_generation):
             rd_kafka_queue_io_event_enable(handle._wait_queue, -1, NULL, 0)
-        loop.remove_reader(self._read)
+        self.remove_reader(loop)
         return 0
+
+    cdef int remove_reader(self, loop) except -1:
+        if not self.end_thread():
+            try:
+                loop.remove_reader(self._read)
+            except NotImplementedError:
+                pass  # its thread has ended already
+        return 0
+
+    cdef bint end_thread(self) except -1:
+        """End the thread that reads the pipe. Returns whether there was one."""
+        if self._thread is None:
+            return False
+        self._thread.is_over = True
+        self._thread = None
+        self.refill()
+        return True
 
     def end(self):
         """End the watch before the handle is destroyed. Any thread may call it."""
@@ -174,6 +215,8 @@ cdef class Watch:
         self._forget(loop)
 
     def _forget(self, loop):
+        if self.end_thread():
+            return
         try:
             loop.call_soon_threadsafe(self._unread, loop)
         except RuntimeError:
@@ -192,22 +235,20 @@ cdef class Watch:
             self._awaiting.pop(loop, None)
             if self._loop is loop:
                 self._loop = None
+                self.end_thread()
                 self._hand_on()
 
     def _readable(self, loop):
         cdef Handle handle = self._handle()
         if handle is None:
-            loop.remove_reader(self._read)
+            self.remove_reader(loop)
             return
         # A loop that no longer serves may still have this call. It must not read the other's pipe;
         # nor may a forked child, which shares it with its parent.
         if loop is not self._loop or self._generation != ck_runtime_generation:
             return
-        try:
-            while len(os.read(self._read, 512)) == 512:
-                pass
-        except BlockingIOError:
-            pass
+        if self._thread is None:
+            self.empty()
         if handle._open_in != ck_runtime_generation:
             self.wake(loop)  # the closing thread serves, or a coroutine of this loop
             return
@@ -236,6 +277,29 @@ class _Reader:
     def __del__(self):
         if self._loop.is_closed():
             self._watch._left_closed(self._loop)
+
+
+class _ReaderThread:
+    """A thread that reads the pipe for a loop without ``add_reader``."""
+
+    def __init__(self, watch, loop):
+        # Once it is true, the thread ends with the next byte, which it puts back.
+        self.is_over = False
+        threading.Thread(target=self._run, args=(watch, loop), name="cykafka-reader",
+                         daemon=True).start()
+
+    def _run(self, Watch watch not None, loop):
+        with selectors.DefaultSelector() as selector:
+            selector.register(watch._read, selectors.EVENT_READ)
+            while not self.is_over:
+                selector.select()
+                if watch.empty() and not self.is_over:
+                    try:
+                        loop.call_soon_threadsafe(watch._readable, loop)
+                    except RuntimeError:  # the loop is closed
+                        watch._left_closed(loop)
+                        break
+        watch.refill()
 
 
 cdef void _close(int fd) noexcept:

@@ -70,7 +70,6 @@ from cykafka._core.common.partition cimport (
 )
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.fetcher cimport Fetcher
-from cykafka._core.consume.lag cimport lag, watermarks
 from cykafka._core.consume.membership cimport Membership
 from cykafka._core.consume.offsets cimport (
     assignment,
@@ -90,6 +89,7 @@ from cykafka._core.consume.ranges cimport Ranges
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public
 from cykafka._core.common.near_miss import near_miss
+from cykafka._core.consume.lag import lag, watermarks
 from cykafka._core.consume.offsets import (
     committed,
     offsets_for_times,
@@ -756,7 +756,7 @@ cdef class Consumer(Handle):
         KafkaException
             ``_TIMED_OUT``, or the reason why no broker could be reached.
         """
-        return watermarks(self, partitions, deadline_after(timeout_ms(timeout, "timeout")))
+        return run(watermarks(self, partitions, timeout))
 
     def lag(self, partitions=None, timeout=None):
         """Return the number of offsets between the next offset to read and the end.
@@ -787,7 +787,7 @@ cdef class Consumer(Handle):
         -----
         Offsets are counted, not records: transaction markers and compacted records count as well.
         """
-        return lag(self, self._backlog, partitions, deadline_after(timeout_ms(timeout, "timeout")))
+        return run(lag_of(self, partitions, timeout))
 
     # -- the group
 
@@ -996,6 +996,18 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
     if not isinstance(ranges, Ranges):
         raise TypeError(f"ranges: expected Ranges, got {type(ranges).__name__}")
     return consumer._fetcher.ranges(consumer, ranges, want, room, deadline)
+
+
+def lag_of(Consumer consumer not None, partitions, timeout):
+    """An operation: Consumer.lag()."""
+    return lag(consumer, consumer._backlog, partitions, timeout)
+
+
+def available(Consumer consumer not None, num_messages):
+    """The number of messages, at most ``num_messages``, that the next ``consume()`` need not wait
+    for. They are gathered, but do not count as read."""
+    return consumer._fetcher.available(
+        consumer, int_argument(num_messages, "num_messages", 1, MAX_MESSAGES))
 
 
 def commit_within(Consumer consumer not None, offsets, timeout):

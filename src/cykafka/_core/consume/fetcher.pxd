@@ -20,6 +20,7 @@ cdef class Fetcher:
                             str call)
     cdef MessageBatch ranges(self, Handle handle, Ranges ranges, int64_t want, size_t room,
                              int64_t deadline)
+    cdef int64_t available(self, Handle handle, int64_t want) except -1
     cdef list hand_over(self, ck_batch_t *batch, size_t most)
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage)
     cdef MessageBatch hand_over_batch(self, Handle handle, ck_batch_t *gathered, size_t want,

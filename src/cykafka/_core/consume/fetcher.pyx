@@ -98,6 +98,20 @@ cdef class Fetcher:
         finally:
             ranges._busy = False
 
+    cdef int64_t available(self, Handle handle, int64_t want) except -1:
+        """Gather up to `want` messages without waiting, for the next call. Returns their number."""
+        cdef ck_batch_t *gathered = self.begin(handle, want, "consume")
+        cdef size_t before
+        try:
+            while True:
+                before = gathered.cnt - gathered.head
+                self.gather(handle, gathered, want, 0, False)
+                # Each step ends after STEP messages, though there may be more.
+                if gathered.cnt - gathered.head in (before, want):
+                    return gathered.cnt - gathered.head
+        finally:
+            self.end(handle, gathered)
+
     # -- gathering
 
     cdef ck_batch_t *begin(self, Handle handle, int64_t want, str call) except NULL:
