@@ -124,6 +124,9 @@ static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_error_destroy(call->error);
         call->error = NULL;
         call->err   = RD_KAFKA_RESP_ERR_NO_ERROR;
+        /* With a timeout of 0 librdkafka would wait forever for the leaders. */
+        if (timeout_ms < 1)
+                timeout_ms = 1;
         for (int which = 0; which < 2; which++)
                 ck_call_request_end(call, rk, which, timeout_ms, replies);
         for (int i = 0; i < 2; i++) {
