@@ -29,6 +29,10 @@ from cykafka.internal import (
 )
 
 
+# The longest wait for the reports of purged records, s.
+_PURGED_S = 1.0
+
+
 class AsyncProducer:
     """Sends records from an event loop, which serves librdkafka meanwhile.
 
@@ -343,21 +347,28 @@ class AsyncProducer:
     async def _close(self, timeout: float | None) -> bool:
         self._is_closing = True
         end = _deadline_of(timeout)
+        done = False
         raised: Exception | None = None
         try:
             with contextlib.suppress(KafkaException):  # close_now() logs it
                 await perform(self._transactions.end_open(self._producer, _ms(timeout)))
             while True:
                 try:
-                    await self.flush(_left_of(end))
+                    done = await self.flush(_left_of(end)) == 0
                     break
                 except OSError:  # no thread, or no descriptor
                     raise
                 except Exception as error:  # a callback has raised; the close goes on
                     raised = error
         finally:
-            self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
-            done = close_now(self._producer)
+            try:
+                if not done:
+                    self.purge()
+                    await perform(flush(self._producer, _PURGED_S))
+            except Exception as error:
+                raised = error
+            finally:
+                done = close_now(self._producer) and done
         if raised is not None:
             raise raised
         return done
