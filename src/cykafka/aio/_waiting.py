@@ -37,7 +37,7 @@ class Waker:
         if loop is self._loop:
             self._end()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody sleeps any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the sleeper
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:

@@ -75,7 +75,7 @@ class AsyncConsumer:
         # The rebalance whose callback runs, and the exceptions that no call has raised yet.
         self._current: Rebalance | None = None
         self._failures: deque[Exception] = deque()
-        # librdkafka leaves the group unless somebody polls (max.poll.interval.ms).
+        # librdkafka leaves the group unless the queue is polled (max.poll.interval.ms).
         self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
         # Set when the close() that is under way has ended.
         self._closed: asyncio.Event | None = None

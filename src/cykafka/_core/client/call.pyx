@@ -2,7 +2,7 @@
 
 Operations that consist of such calls are generators. They yield each call, and go on when it is
 done: run() waits for it in this thread, cykafka.aio in an event loop. So an operation is written
-once, and it neither waits nor knows who does.
+once, for threads and for event loops.
 """
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython

@@ -96,7 +96,7 @@ cdef class Transaction:
             if self._consumer is not None:
                 self._consumer._progress.note_failed(self._consumer)
             if isinstance(failure, GeneratorExit):
-                raise  # the event loop has ended: nobody waits for calls any more
+                raise  # the event loop has ended: no coroutine waits for calls any more
             words = yield from self._go_back(failure, "no transaction was begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
@@ -170,7 +170,7 @@ cdef class Transaction:
         if self._transactions.pending == CALL_COMMIT:
             return
         if isinstance(failure, GeneratorExit):
-            # The event loop has ended: nobody waits for calls any more. The next block aborts.
+            # The event loop has ended: no coroutine waits for calls. The next block aborts.
             if self._transactions.begun:
                 self._transactions.pending = CALL_ABORT
             return
