@@ -7,7 +7,7 @@ import time
 from asyncio import CancelledError, Future, Task, get_running_loop, shield, sleep, wait
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from cykafka import Delivery, KafkaError, KafkaException, Message, Producer, TopicPartition
 from cykafka.admin import ClusterMetadata
@@ -100,12 +100,16 @@ class AsyncProducer:
         KafkaException
             The record cannot be queued: too large, no such partition, no open transaction, ...
         """
-        self._check_open()
+        if self._is_closing:
+            self._refuse()
         return self._futures.produce(topic, value, key, partition, timestamp, headers)
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise ClosedError("the producer is closed")
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ClosedError("the producer is closed")
 
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.

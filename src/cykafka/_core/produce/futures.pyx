@@ -4,26 +4,35 @@ It is in Cython because it runs for each record.
 """
 import logging
 import threading
-from asyncio import InvalidStateError, get_running_loop
+from asyncio import BaseEventLoop, Future, InvalidStateError, get_running_loop
 from collections import deque
 
+from cpython.object cimport PyObject_Call
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport PyThread_get_thread_ident
+from cykafka._core.clib.csrc cimport (
+    PyObject_GC_IsTracked,
+    PyObject_GC_Track,
+    PyObject_GC_UnTrack,
+    PyThread_get_thread_ident,
+)
 from cykafka._core.clib.librdkafka cimport RD_KAFKA_RESP_ERR__QUEUE_FULL
 from cykafka._core.client.event_loop cimport Watch, watch_of
+from cykafka._core.common.message cimport Message
 from cykafka._core.produce.producer cimport Producer, frozen, headers_copy
+from cykafka._core.produce.publisher cimport Receiver
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
 _log = logging.getLogger("cykafka")
+_PLAIN = BaseEventLoop.create_future
 
 
 # No cycle goes through a report: librdkafka holds it, or `waiting`.
 @cython.final
 @cython.no_gc
-cdef class Report:
+cdef class Report(Receiver):
     """The delivery callback of a record, which sets the outcome of its future."""
 
     cdef Awaits _awaits
@@ -32,6 +41,10 @@ cdef class Report:
     cdef object _future
 
     def __call__(self, error, message):
+        self.receive(error, message)
+
+    cdef int receive(self, object error, Message message) except -1:
+        self._track()
         try:
             if PyThread_get_thread_ident() == self._thread:
                 self.settle(error, message)
@@ -41,6 +54,12 @@ cdef class Report:
             if not self._loop.is_closed():
                 raise
             _log_failure(error, message)
+        return 0
+
+    cdef void _track(self) noexcept:
+        """Let the garbage collector visit the future."""
+        if type(self._future) is Future and not PyObject_GC_IsTracked(self._future):
+            PyObject_GC_Track(self._future)
 
     cpdef settle(self, error, message):
         self._awaits.end(self._loop)
@@ -59,6 +78,7 @@ cdef class Report:
 
     cdef int refuse(self, error) except -1:
         """Fail the record, which could not be queued."""
+        self._track()
         try:
             if PyThread_get_thread_ident() == self._thread:
                 self.fail(error)
@@ -86,13 +106,29 @@ cdef class Awaits:
     cdef Watch _watch
     cdef object _loop
     cdef unsigned long _thread
+    # The arguments for asyncio's Future, which is quicker than create_future(); None: the loop has
+    # futures of its own.
+    cdef dict _future_arguments
     cdef int64_t _cnt
     cdef dict _others
+
+    cdef object new_future(self, loop):
+        if loop is self._loop and self._future_arguments is not None:
+            future = PyObject_Call(Future, (), self._future_arguments)
+        else:
+            future = loop.create_future()
+        # Until librdkafka returns its report, the garbage collector cannot free the future, and
+        # would visit thousands of them for nothing.
+        if type(future) is Future:
+            PyObject_GC_UnTrack(<void *>future)
+        return future
 
     cdef int begin(self, loop, unsigned long thread) except -1:
         if self._cnt == 0:
             self._loop = loop
             self._thread = thread
+            self._future_arguments = ({"loop": loop} if type(loop).create_future is _PLAIN
+                                      else None)
         if loop is self._loop:
             self._cnt += 1
             if self._cnt > 1:
@@ -116,7 +152,7 @@ cdef class Awaits:
             self._cnt -= 1
             if self._cnt:
                 return 0
-            self._loop = None
+            self._loop = self._future_arguments = None
             self._thread = 0
         else:
             self._others[loop] -= 1
@@ -160,20 +196,20 @@ cdef class Futures:
         report._awaits = awaits
         report._loop = loop
         report._thread = me
-        report._future = future = loop.create_future()
         if loop is awaits._loop and awaits._cnt:
             awaits._cnt += 1
         else:
             awaits.begin(loop, me)
-        if not self.waiting:
-            try:
+        try:
+            report._future = future = awaits.new_future(loop)
+            if not self.waiting:
                 self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
                 is_queued = True
-            except BufferError:
-                pass
-            except:
-                awaits.end(loop)
-                raise
+        except BufferError:
+            pass
+        except:
+            awaits.end(loop)
+            raise
         if not is_queued:
             # As Producer.produce() copies them: they may change once the call has returned.
             self.waiting.append((report, (topic, frozen(value), frozen(key), partition, report,

@@ -4,6 +4,7 @@ from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport ck_flight_t, ck_headers_t, ck_publish_t, ck_report_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
 from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.common.message cimport Message
 from cykafka._core.produce.columns cimport Columns
 from cykafka._core.produce.delivery cimport Delivery
 from cykafka._core.produce.transaction cimport Transactions
@@ -26,6 +27,11 @@ cdef class Batch:
     cdef Delivery delivery
 
     cdef int borrow_large(self, object kept) except -1
+
+# The callback of a record that gets its report without a call of Python. It gets every report, also
+# with delivery.report.only.error.
+cdef class Receiver:
+    cdef int receive(self, object error, Message message) except -1
 
 cdef class Publisher(Role):
     cdef Transactions _transactions

@@ -130,6 +130,13 @@ cdef class Batch:
         return 0
 
 
+@cython.no_gc
+cdef class Receiver:
+
+    cdef int receive(self, object error, Message message) except -1:
+        raise NotImplementedError
+
+
 @cython.final
 @cython.no_gc_clear
 cdef class Publisher(Role):
@@ -180,16 +187,22 @@ cdef class Publisher(Role):
         # The report begins the in_flight_t that librdkafka carried with the record.
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
+        cdef bint receives = False
         on_delivery = error = None
         try:
             if report.event.code:
                 error = KafkaError(report.event.code)
-            if error is not None or not self.only_errors:
-                on_delivery = <object>sent.on_delivery
+            on_delivery = <object>sent.on_delivery
+            receives = isinstance(on_delivery, Receiver)
+            if error is None and self.only_errors and not receives:
+                on_delivery = None
+            else:
                 message = message_delivered(sent)
         finally:
             in_flight_destroy(sent)
-        if on_delivery is not None:
+        if receives:
+            (<Receiver>on_delivery).receive(error, message)
+        elif on_delivery is not None:
             on_delivery(error, message)
         return 0
 
