@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
+from cykafka.testing import MockCluster
+
 
 @pytest.fixture
 def assigned(consumer: Any, kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
@@ -180,6 +182,24 @@ def test_seek_of_a_partition_not_assigned_is_an_error(
         assigned.seek(kafka.TopicPartition(topic, 3, 0))
 
     assert caught.value.args[0] == kafka.KafkaError._STATE
+
+
+@pytest.mark.ours
+def test_seek_waits_for_the_fetch_of_an_assigned_partition(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    with MockCluster() as own:
+        own.create_topic(topic, 1)
+        with kafka.Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+            producer.publish(topic, ["a"] * 10)
+        consumer = make_consumer({"bootstrap.servers": own.bootstrap_servers})
+        own.set_rtt(200)
+        # librdkafka requests the committed offset first.
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+        consumer.seek(kafka.TopicPartition(topic, 0, 7))
+        own.set_rtt(0)
+        assert consumer.poll(WAIT_S).offset() == 7
+        consumer.close()
 
 
 @pytest.mark.ours

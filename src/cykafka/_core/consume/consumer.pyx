@@ -51,9 +51,14 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
-from cykafka._core.client.call cimport run
+from cykafka._core.client.call cimport pause, run
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.common.arguments cimport deadline_after, int_argument, timeout_ms
+from cykafka._core.common.arguments cimport (
+    deadline_after,
+    int_argument,
+    slice_left,
+    timeout_ms,
+)
 from cykafka._core.common.config cimport (
     merged_config,
     set_default,
@@ -107,6 +112,9 @@ cdef enum:
     # librdkafka's 1000 a fast reader empties the queue long before, and waits for the rest of the
     # second.
     FULL_QUEUE_MS = 20
+    # How long seek() waits for the fetch of an assigned partition, and its pauses meanwhile, ms.
+    FETCH_MS = 5000
+    FETCH_PAUSE_MS = 10
 
 
 @cython.no_gc_clear
@@ -390,7 +398,8 @@ cdef class Consumer(Handle):
         ValueError
             The offset is invalid.
         KafkaException
-            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not being fetched;
+            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not assigned, or if it is not
+            fetched within 5 s after its assignment (in a rebalance callback: at once);
             ``_TIMED_OUT`` if there was no answer within 5 s. Ctrl-C is noticed within 0.1 s.
         """
         run(seek_partition(self, partition))
@@ -915,7 +924,15 @@ def seek_partition(Consumer consumer not None, partition):
     consumer._progress.give_up(consumer, [partition], RD_KAFKA_RESP_ERR__STATE,
                                "seek() has moved the position")
     consumer._progress.begin_reading(consumer, [partition])
-    error, = yield from seek(consumer, consumer._backlog, [partition])
+    deadline = deadline_after(FETCH_MS)
+    while True:
+        error, = yield from seek(consumer, consumer._backlog, [partition])
+        # librdkafka does not fetch an assigned partition before it knows the committed offset.
+        if (error is None or error.code() != <int>RD_KAFKA_RESP_ERR__STATE
+                or slice_left(deadline) == 0 or consumer._membership.is_inside()
+                or partition not in assignment(consumer)):
+            break
+        yield pause(consumer, FETCH_PAUSE_MS)
     if error is not None:
         doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
                  f"{partition.offset}")
