@@ -178,6 +178,16 @@ class AsyncProducer:
         int
             The number of records that have no outcome yet.
         """
+        was_closed = self._closing is not None and self._closing.done()
+        try:
+            return await self._flush(timeout)
+        except ClosedError:
+            if was_closed or self._closing is None:
+                raise
+        await wait([self._closing])  # close() has flushed meanwhile
+        return 0
+
+    async def _flush(self, timeout: float | None) -> int:
         loop = get_running_loop()
         end = None if timeout is None or timeout < 0 else loop.time() + timeout
         while True:
@@ -358,7 +368,7 @@ class AsyncProducer:
                 await perform(self._transactions.end_open(self._producer, _ms(timeout)))
             while True:
                 try:
-                    done = await self.flush(_left_of(end)) == 0
+                    done = await self._flush(_left_of(end)) == 0
                     break
                 except OSError:  # no thread, or no descriptor
                     raise
