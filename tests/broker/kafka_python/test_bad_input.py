@@ -74,6 +74,15 @@ NUMBERS: dict[str, Callable[[KafkaClient, str, Any], Any]] = {
     "produce acks": lambda client, topic, number: client.send_produce_request(
         [ProduceRequest(topic, 0, [create_message(b"x")])], acks=number
     ),
+    "produce timeout": lambda client, topic, number: client.send_produce_request(
+        [ProduceRequest(topic, 0, [create_message(b"x")])], timeout=number
+    ),
+    "produce magic": lambda client, topic, number: client.send_produce_request(
+        [ProduceRequest(topic, 0, [create_message(b"x")._replace(magic=number)])]
+    ),
+    "produce attributes": lambda client, topic, number: client.send_produce_request(
+        [ProduceRequest(topic, 0, [create_message(b"x")._replace(attributes=number)])]
+    ),
     "fetch partition": lambda client, topic, number: client.send_fetch_request(
         [FetchRequest(topic, number, 0, 1000)]
     ),
@@ -138,9 +147,24 @@ def test_topic_that_no_request_has_room_for(client: KafkaClient, call: str) -> N
         CALLS[call](client, b"x" * 32_768)
 
 
-def test_coordinator_of_a_group_that_no_request_has_room_for(client: KafkaClient) -> None:
-    with pytest.raises(KafkaUnavailableError, match=r"has 32768 bytes, the limit is 32767"):
-        client.send_consumer_metadata_request(b"x" * 32_768)
+# 0.9.5 counts any failure of these requests as one of the server, and tries the next.
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        (b"x" * 32_768, "has 32768 bytes, the limit is 32767"),
+        (None, "expected bytes or str"),
+        (7, "expected bytes or str"),
+        ([], "expected bytes or str"),
+    ],
+    ids=["too long", "None", "int", "list"],
+)
+def test_request_to_any_broker_that_cannot_be_encoded(
+    client: KafkaClient, name: Any, cause: str
+) -> None:
+    with pytest.raises(KafkaUnavailableError, match=cause):
+        client.send_metadata_request([name])
+    with pytest.raises(KafkaUnavailableError, match=cause):
+        client.send_consumer_metadata_request(name)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -178,9 +202,9 @@ def test_group_with_an_impossible_name_gets_the_brokers_error(
     assert number_of(error) == INVALID_GROUP
 
 
-@pytest.mark.parametrize("name", [(), b"", b"a\0b"], ids=repr)
+@pytest.mark.parametrize("name", [b"", b"a\0b"], ids=repr)
 def test_coordinator_of_an_impossible_group_has_the_error_number(
-    client: KafkaClient, name: Any
+    client: KafkaClient, name: bytes
 ) -> None:
     assert client.send_consumer_metadata_request(name).error == INVALID_GROUP
 
@@ -191,6 +215,12 @@ def test_group_that_no_request_has_room_for_is_a_struct_error(
 ) -> None:
     with pytest.raises(struct.error, match=r"has 32768 bytes, the limit is 32767"):
         GROUP_CALLS[call](client, b"x" * 32_768, topic)
+
+
+@pytest.mark.parametrize("call", ["commit", "offset_fetch"])
+def test_group_that_is_none_is_not_answered(client: KafkaClient, topic: str, call: str) -> None:
+    with pytest.raises(FailedPayloadsError, match="the group is None"):
+        GROUP_CALLS[call](client, None, topic)
 
 
 def test_group_that_is_not_utf8_has_the_name_that_brokers_read(
@@ -252,6 +282,25 @@ def test_partition_that_does_not_exist(
 ) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         NUMBERS[call](client, topic, number)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda client, topic: client.send_produce_request(
+            [ProduceRequest(topic, 99, [])], acks=1.5
+        ),
+        lambda client, topic: client.send_fetch_request(
+            [FetchRequest(topic, 99, 0, 1000)], min_bytes=1.5
+        ),
+    ],
+    ids=["produce", "fetch"],
+)
+def test_partition_is_looked_up_before_the_request_is_encoded(
+    client: KafkaClient, topic: str, send: Callable[..., Any]
+) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        send(client, topic)
 
 
 @pytest.mark.parametrize("call", ["fetch offset", "commit offset"])

@@ -265,11 +265,6 @@ def test_message_that_is_not_bytes_is_refused(
         client.send_produce_request([ProduceRequest(topic, 0, [message])])
 
 
-def test_group_is_a_name(client: KafkaClient) -> None:
-    with pytest.raises(TypeError, match="payloads: expected the group's name"):
-        client.send_consumer_metadata_request([b"g"])  # type: ignore[arg-type]
-
-
 def test_deep_copy_is_a_client_of_its_own(client: KafkaClient, topic: str) -> None:
     other = copy.deepcopy(client)
     client.close()

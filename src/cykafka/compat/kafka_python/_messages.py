@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from cykafka.compat.kafka_python._limits import check_numbers
 from cykafka.compat.kafka_python.codec import gzip_decode, snappy_decode
 from cykafka.compat.kafka_python.common import Message, UnsupportedCodecError
 from cykafka.compat.kafka_python.protocol import (
@@ -89,6 +90,7 @@ def message_set(messages: Iterable[Message]) -> MessageSet:
     keys: list[Bytes] = []
     codec = CODEC_NONE
     for message in messages:
+        check_numbers("BB", magic=message.magic, attributes=message.attributes)
         inner = message.attributes & ATTRIBUTE_CODEC_MASK
         for each in (message,) if inner == CODEC_NONE else _inside(message, inner):
             for name, part in (("value", each.value), ("key", each.key)):

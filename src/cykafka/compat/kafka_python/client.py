@@ -321,12 +321,8 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
-        try:
+        with _encoding():
             names = [topic_name(topic) for topic in payloads]
-        except struct.error as error:
-            raise KafkaUnavailableError(
-                f"All servers failed to process request: {error}"
-            ) from error
         answers = [self._metadata(name) for name in names] or [self._metadata(None)]
         topics = [topic for answer in answers for topic in _topics(answer)]
         brokers = {
@@ -390,8 +386,6 @@ class KafkaClient:
             The brokers refused the messages; the subclass says why.
         KafkaUnavailableError, UnsupportedCodecError, TypeError
         """
-        timeout = int(timeout)
-        check_numbers("hi", acks=acks, timeout=timeout)
         responses = [
             self._settle(*sent, acks, timeout) for sent in self._publish(payloads, acks, timeout)
         ]
@@ -408,6 +402,7 @@ class KafkaClient:
             self._check_partitions(payloads)
         except KafkaUnavailableError as error:
             unavailable = error
+        check_numbers("hi", acks=acks, timeout=timeout)
         check_payloads(payloads, "i", "partition")
         sets = [_messages_of(payload) for payload in payloads]
         if unavailable is not None:
@@ -516,9 +511,9 @@ class KafkaClient:
         ------
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
         with contextlib.suppress(KafkaUnavailableError):  # the answers tell
             self._check_partitions(payloads)
+        check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
         check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
         return self._checked(responses, fail_on_error, callback)
@@ -709,11 +704,14 @@ class KafkaClient:
 
     def _of_group(
         self,
-        group: Name,
+        group: Name | None,
         partitions: dict[tuple[bytes, int], TopicPartition],
         request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
     ) -> dict[tuple[bytes, int], TopicPartition | KafkaException]:
         """Each partition's result of a request for one group."""
+        if group is None:  # brokers close the connection of a request with null
+            error = KafkaException(KafkaError(KafkaError._TRANSPORT, "the group is None"))
+            return dict.fromkeys(partitions, error)
         name = text(group)
         if not name or "\0" in name:  # librdkafka cannot send them
             error = KafkaException(KafkaError(KafkaError.INVALID_GROUP_ID))
@@ -753,16 +751,8 @@ class KafkaClient:
         KafkaUnavailableError
             No broker answered.
         """
-        if not isinstance(payloads or b"", (str, bytes)):
-            raise TypeError(
-                f"payloads: expected the group's name, str or bytes, got {type(payloads).__name__}"
-            )
-        try:
-            group = text(payloads or b"")
-        except struct.error as cause:
-            raise KafkaUnavailableError(
-                f"All servers failed to process request: {cause}"
-            ) from cause
+        with _encoding():
+            group = text(payloads)  # type: ignore[arg-type]
         if not group or "\0" in group:
             return ConsumerMetadataResponse(KafkaError.INVALID_GROUP_ID, -1, b"", -1)
         answer = self._handles.admin.answers(
@@ -792,6 +782,18 @@ class KafkaClient:
                     self.reset_topic_metadata(response.topic)
                     raise
         return responses if callback is None else [callback(each) for each in responses]
+
+
+@contextlib.contextmanager
+def _encoding() -> Iterator[None]:
+    """Raise KafkaUnavailableError for what does not fit into a request.
+
+    kafka-python raises it for any error of a request that every broker could answer.
+    """
+    try:
+        yield
+    except (struct.error, TypeError) as error:
+        raise KafkaUnavailableError(f"All servers failed to process request: {error}") from error
 
 
 def _list_offsets(
