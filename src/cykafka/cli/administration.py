@@ -36,8 +36,10 @@ __all__ = [
 _T = TypeVar("_T")
 _PAUSE_S = 0.1
 _MOVING = (
+    KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
