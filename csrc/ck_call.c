@@ -2,7 +2,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "ck_turn.h"
 
@@ -20,7 +19,6 @@ ck_call_t *ck_call_new(ck_call_kind_t kind) {
         }
         call->kind = kind;
         call->controller = -1;
-        call->notify_fd = -1;
         call->refs = 1;
         ck_runtime_count(CK_KIND_CALL, 1);
         return call;
@@ -49,8 +47,7 @@ static void ck_call_unref(ck_call_t *call) {
         if (call->groups)
                 rd_kafka_group_list_destroy(call->groups);
         rd_kafka_mem_free(NULL, call->cluster_id);
-        if (call->notify_fd >= 0)
-                close(call->notify_fd);
+        ck_pipe_unref(call->notify);
         ck_bell_destroy(call->bell);
         free(call);
         ck_runtime_count(CK_KIND_CALL, -1);
@@ -244,9 +241,8 @@ static void *ck_call_main(void *arg) {
         ck_loans_sub(loans);
         atomic_store(&call->done, true);
         ck_bell_ring(call->bell);
-        /* The pipe may be full: then its reader wakes anyway. */
-        if (call->notify_fd >= 0 && write(call->notify_fd, "1", 1) < 0) {
-        }
+        if (call->notify)
+                ck_pipe_ring(call->notify);
         ck_call_unref(call);
         return NULL;
 }

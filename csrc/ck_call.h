@@ -27,6 +27,7 @@
 
 #include "ck_bell.h"
 #include "ck_loans.h"
+#include "ck_pipe.h"
 #include "ck_queue.h"
 
 typedef enum ck_call_kind_e {
@@ -55,7 +56,7 @@ typedef struct ck_call_s {
         rd_kafka_consumer_group_metadata_t *group;
         bool committed_only; /* as isolation.level is read_committed */
         ck_queue_t *events; /* the handle's; its turn is entered as a guest */
-        int notify_fd;      /* gets a byte when the call is done; -1: none. Owned. */
+        ck_pipe_t *notify;  /* rung when the call is done; NULL: none. A reference. */
         /* Results. */
         bool entered; /* false: a close has ended the wait for the turn */
         rd_kafka_resp_err_t err;

@@ -31,7 +31,7 @@ class AsyncAdminClient(AdminClient):
         super().__init__(adapted(args, kwargs))
         self._loop_watch = watch(self)
         self._loop_watch.stays = True
-        self._serve_in_loop(self._loop_watch.pipe_end())
+        self._serve_in_loop(self._loop_watch)
 
     def _ask(self, request: Any, keys: Iterable[Any] | None, **options: Any) -> Any:
         loop = asyncio.get_running_loop()

@@ -401,7 +401,7 @@ class AsyncConsumer:
         KafkaException
             ``_NO_OFFSET`` if no offset is stored.
         """
-        commit = Commit(self._consumer, message, offsets, self._watch.pipe_end())
+        commit = Commit(self._consumer, message, offsets, self._watch)
         try:
             await until(self._watch, commit.is_done, bool, None)
             return commit.result()
@@ -488,7 +488,7 @@ class AsyncConsumer:
         self._watch.add(loop)  # while it is open
         try:
             try:
-                leaving = Leaving(self._consumer, self._watch.pipe_end())
+                leaving = Leaving(self._consumer, self._watch)
             except BaseException:  # it stays open
                 self._closed.set()
                 self._closed = None

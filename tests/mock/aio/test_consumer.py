@@ -563,6 +563,25 @@ def test_consume_of_nothing_returns_at_once(
     run(main())
 
 
+def test_thousand_commits_at_once_cost_no_descriptor(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        send(reading, topic, 1)
+        async with assigned(reading, topic) as consumer:
+            message = await consumer.poll(WAIT_S)
+            assert message is not None
+            await consumer.commit(message)  # connects, and makes the pipe
+            before = len(os.listdir("/proc/self/fd"))
+            commits = [asyncio.create_task(consumer.commit(message)) for _ in range(1000)]
+            await asyncio.sleep(0)
+            assert len(os.listdir("/proc/self/fd")) <= before + 1
+            for done in await asyncio.gather(*commits):
+                assert done == [TopicPartition(topic, 0, 1)]
+
+    run(main())
+
+
 def test_lag_and_watermarks_of_all_partitions(
     run: Run, reading: dict[str, Any], topic: str
 ) -> None:

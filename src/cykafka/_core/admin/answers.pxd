@@ -1,6 +1,7 @@
 from cykafka._core.admin.request cimport Request
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
 from cykafka._core.clib.librdkafka_admin cimport rd_kafka_event_t
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle, Role
 
 cdef class Answers(Role):
@@ -10,9 +11,8 @@ cdef class Answers(Role):
     cdef dict pending
     cdef size_t _number
     cdef bint _serving
-    # Where librdkafka announces answers to an event loop, which serves in place of the thread;
-    # -1: nowhere.
-    cdef int notify_fd
+    # Its loop serves in place of the thread, if there is one.
+    cdef Watch watch
 
     cdef object ask(self, Handle handle, Request request, object keys, dict options)
     cdef int ensure_thread(self, Handle handle) except -1

@@ -4,14 +4,13 @@ librdkafka puts the answers on our queue. Our thread reads it while requests are
 poll() is not needed. We cannot use librdkafka's background queue: its thread must not close the
 handle, and it drops unserved answers when the handle is destroyed.
 """
-import os
 import threading
 from concurrent.futures import Future
 
 cimport cython
 
 from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
-from cykafka._core.clib.csrc cimport ck_callback_poll, ck_runtime_generation
+from cykafka._core.clib.csrc cimport ck_callback_poll, ck_pipe_writer, ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
     RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
@@ -61,11 +60,6 @@ cdef class Answers(Role):
 
     def __cinit__(self):
         self.pending = {}
-        self.notify_fd = -1
-
-    def __dealloc__(self):
-        if self.notify_fd >= 0:
-            os.close(self.notify_fd)
 
     # -- the role
 
@@ -119,8 +113,9 @@ cdef class Answers(Role):
         rk = handle.enter()
         if self._results is NULL:
             self._results = rd_kafka_queue_new(rk)
-            if self.notify_fd >= 0:
-                rd_kafka_queue_io_event_enable(self._results, self.notify_fd, b"1", 1)
+            if self.watch is not None:
+                rd_kafka_queue_io_event_enable(self._results, ck_pipe_writer(self.watch.pipe()),
+                                               b"1", 1)
         handle.leave()
         if isinstance(futures, dict) and not futures:
             return futures
@@ -148,7 +143,7 @@ cdef class Answers(Role):
 
     cdef int ensure_thread(self, Handle handle) except -1:
         # The thread holds the GIL from its last check of pending until it resets _serving.
-        if not self._serving and self.notify_fd < 0:
+        if not self._serving and self.watch is None:
             self._serving = True
             try:
                 threading.Thread(target=_serve_results, args=(self, handle), daemon=True,

@@ -5,6 +5,7 @@ from typing import Any, TypeVar, overload
 from typing_extensions import disjoint_base
 
 from cykafka._core.admin.request import Request
+from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
 from cykafka._core.model.group import GroupMetadata
 
@@ -19,7 +20,7 @@ class Admin(Handle):
     def _ask(
         self, request: Request, keys: Iterable[_K], **options: Any
     ) -> dict[_K, Future[Any]]: ...
-    def _serve_in_loop(self, notify_fd: int) -> None: ...
+    def _serve_in_loop(self, watch: Watch) -> None: ...
     def poll(self, timeout: float | None = None) -> int: ...
     def list_groups(
         self, group: str | None = None, timeout: float | None = -1

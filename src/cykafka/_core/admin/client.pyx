@@ -22,6 +22,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._core.clib.librdkafka_admin cimport rd_kafka_group_info, rd_kafka_group_list
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle, copied, new_call
 from cykafka._core.common.arguments cimport NOW, deadline_after, timeout_ms
 from cykafka._core.common.config cimport merged_config
@@ -75,11 +76,9 @@ cdef class Admin(Handle):
         """
         return self._answers.ask(self, request, keys, options)
 
-    def _serve_in_loop(self, int notify_fd):
-        """Answers arrive in an event loop from now on. The descriptor, which the client closes,
-        gets a byte for them. Call it before the first request. close() then does not wait for
-        librdkafka's threads."""
-        self._answers.notify_fd = notify_fd
+    def _serve_in_loop(self, Watch watch not None):
+        """Answers arrive in the watch's loop from now on. Call it before the first request. close() then does not wait for librdkafka's threads."""
+        self._answers.watch = watch
         self._ends_alone = True
 
     # -- synchronous calls

@@ -120,6 +120,17 @@ cdef extern from "ck_loans.h" nogil:
     void ck_loans_unpin(ck_loans_t *loans)
     bint ck_loans_settle(ck_loans_t *loans)
 
+cdef extern from "ck_pipe.h" nogil:
+    ctypedef struct ck_pipe_t
+
+    ck_pipe_t *ck_pipe_new()
+    ck_pipe_t *ck_pipe_ref(ck_pipe_t *self)
+    void ck_pipe_unref(ck_pipe_t *self)
+    int ck_pipe_reader(const ck_pipe_t *self)
+    int ck_pipe_writer(const ck_pipe_t *self)
+    void ck_pipe_ring(const ck_pipe_t *self)
+    bint ck_pipe_empty(const ck_pipe_t *self)
+
 cdef extern from "ck_call.h" nogil:
     ctypedef enum ck_call_kind_t:
         CK_CALL_METADATA
@@ -152,7 +163,7 @@ cdef extern from "ck_call.h" nogil:
         int64_t high
         rd_kafka_topic_partition_list_t *ends[2]
         ck_queue_t *events
-        int notify_fd
+        ck_pipe_t *notify
         bint entered
 
     ck_call_t *ck_call_new(ck_call_kind_t kind)

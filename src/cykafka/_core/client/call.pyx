@@ -15,6 +15,7 @@ from cykafka._core.clib.csrc cimport (
     ck_call_now,
     ck_call_wait,
     ck_callback_serve,
+    ck_pipe_ref,
     ck_runtime_now_ms,
 )
 from cykafka._core.client.event_loop cimport watch_of
@@ -59,7 +60,7 @@ cdef class Call:
         if self._started:
             return
         self._handle.check_open()
-        self.c.notify_fd = watch_of(self._handle).pipe_end()
+        self.c.notify = ck_pipe_ref(watch_of(self._handle).pipe())
         self._handle.start_call(self.c, self._ms)
         self._started = True
 

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t
 
+from cykafka._core.clib.csrc cimport ck_pipe_t
 from cykafka._core.client.handle cimport Handle
 
 cdef class Watch:
@@ -19,14 +20,11 @@ cdef class Watch:
     cdef object _loop
     # Reads the pipe, if the loop cannot.
     cdef object _thread
-    cdef int _read
-    cdef int _write
+    cdef ck_pipe_t *_pipe
     cdef bint _over
     cdef uint32_t _generation
 
-    cdef int make_pipe(self) except -1
-    cdef bint empty(self) except -1
-    cdef int refill(self) except -1
+    cdef ck_pipe_t *pipe(self) except NULL
     cdef int remove_reader(self, loop) except -1
     cdef bint end_thread(self) except -1
     cdef int start(self, loop) except -1

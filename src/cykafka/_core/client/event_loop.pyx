@@ -5,14 +5,24 @@ a loop that reads the pipe serves the queue. A queue has one such pipe. With sev
 serves, and the others learn of their results by call_soon_threadsafe(). For a loop that cannot
 read a pipe (Windows' proactor) a thread does so.
 """
-import os
 import selectors
 import threading
 import weakref
 
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cpython.exc cimport PyErr_SetFromErrno
+
+from cykafka._core.clib.csrc cimport (
+    ck_pipe_empty,
+    ck_pipe_new,
+    ck_pipe_reader,
+    ck_pipe_ring,
+    ck_pipe_t,
+    ck_pipe_unref,
+    ck_pipe_writer,
+    ck_runtime_generation,
+)
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
 from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, Handle
 
@@ -26,13 +36,10 @@ cdef class Watch:
     """The loops in which coroutines await results of one handle."""
 
     def __cinit__(self):
-        self._read = -1
-        self._write = -1
         self._generation = ck_runtime_generation
 
     def __dealloc__(self):
-        _close(self._read)
-        _close(self._write)
+        ck_pipe_unref(self._pipe)
 
     def add(self, loop):
         """Serve the handle while this loop awaits; call it (and `remove`) in the loop's thread."""
@@ -104,41 +111,19 @@ cdef class Watch:
         """The inverse of `join`."""
         self._wakers.discard(waker)
 
-    def pipe_end(self):
-        """A descriptor of its own, which the caller closes: a byte that is written to it makes the
-        loop serve the handle."""
-        with self._lock:
-            self.make_pipe()
-            return os.dup(self._write)
-
     def ring(self):
         """Call every waker, because a client's state has changed."""
         self.wake(None)
 
-    cdef int make_pipe(self) except -1:
-        if self._read < 0:
-            self._read, self._write = os.pipe()
-            os.set_blocking(self._read, False)
-            os.set_blocking(self._write, False)
-        return 0
-
-    cdef bint empty(self) except -1:
-        """Read the pipe's bytes. Returns whether there were any."""
-        cdef bint any_read = False
-        try:
-            while len(os.read(self._read, 512)) == 512:
-                any_read = True
-            return True
-        except BlockingIOError:
-            return any_read
-
-    cdef int refill(self) except -1:
-        """Make the pipe readable."""
-        try:
-            os.write(self._write, b"1")
-        except BlockingIOError:
-            pass  # it is full
-        return 0
+    cdef ck_pipe_t *pipe(self) except NULL:
+        """The pipe whose bytes make the loop serve the handle. It lives as long as the watch, and
+        as its other references."""
+        with self._lock:
+            if self._pipe is NULL:
+                self._pipe = ck_pipe_new()
+            if self._pipe is NULL:
+                PyErr_SetFromErrno(OSError)
+            return self._pipe
 
     cdef int wake(self, loop) except -1:
         on_served = self.on_served
@@ -152,16 +137,16 @@ cdef class Watch:
         cdef Handle handle = self._handle()
         if handle is None or handle._open_in != ck_runtime_generation:
             return 0
-        self.make_pipe()
+        reader = ck_pipe_reader(self.pipe())
         try:
-            loop.add_reader(self._read, _Reader(self, loop))
+            loop.add_reader(reader, _Reader(self, loop))
         except NotImplementedError:
             self._thread = _ReaderThread(self, loop)
         if self._over or handle._open_in != ck_runtime_generation:
             self.remove_reader(loop)  # other code has closed the handle meanwhile
             return 0
         self._loop = loop
-        rd_kafka_queue_io_event_enable(handle._wait_queue, self._write, b"1", 1)
+        rd_kafka_queue_io_event_enable(handle._wait_queue, ck_pipe_writer(self._pipe), b"1", 1)
         # Entries that are already in the queue do not write to the pipe.
         loop.call_soon(self._readable, loop)
         return 0
@@ -178,7 +163,7 @@ cdef class Watch:
     cdef int remove_reader(self, loop) except -1:
         if not self.end_thread():
             try:
-                loop.remove_reader(self._read)
+                loop.remove_reader(ck_pipe_reader(self._pipe))
             except NotImplementedError:
                 pass  # its thread has ended already
         return 0
@@ -189,7 +174,7 @@ cdef class Watch:
             return False
         self._thread.is_over = True
         self._thread = None
-        self.refill()
+        ck_pipe_ring(self._pipe)
         return True
 
     def end(self):
@@ -227,7 +212,7 @@ cdef class Watch:
     def _unread(self, loop):
         # This call keeps the watch alive; when the watch is freed, it closes the pipe.
         if loop is not self._loop:  # it may serve again
-            loop.remove_reader(self._read)
+            loop.remove_reader(ck_pipe_reader(self._pipe))
 
     def _left_closed(self, loop):
         # A loop has been closed with unfinished awaits: let another one serve.
@@ -248,7 +233,7 @@ cdef class Watch:
         if loop is not self._loop or self._generation != ck_runtime_generation:
             return
         if self._thread is None:
-            self.empty()
+            ck_pipe_empty(self._pipe)
         if handle._open_in != ck_runtime_generation:
             self.wake(loop)  # the closing thread serves, or a coroutine of this loop
             return
@@ -290,24 +275,16 @@ class _ReaderThread:
 
     def _run(self, Watch watch not None, loop):
         with selectors.DefaultSelector() as selector:
-            selector.register(watch._read, selectors.EVENT_READ)
+            selector.register(ck_pipe_reader(watch._pipe), selectors.EVENT_READ)
             while not self.is_over:
                 selector.select()
-                if watch.empty() and not self.is_over:
+                if ck_pipe_empty(watch._pipe) and not self.is_over:
                     try:
                         loop.call_soon_threadsafe(watch._readable, loop)
                     except RuntimeError:  # the loop is closed
                         watch._left_closed(loop)
                         break
-        watch.refill()
-
-
-cdef void _close(int fd) noexcept:
-    if fd >= 0:
-        try:
-            os.close(fd)
-        except Exception:
-            pass
+        ck_pipe_ring(watch._pipe)
 
 
 cdef Watch watch_of(Handle handle):

@@ -1,6 +1,7 @@
 from typing import final
 
 from cykafka._core.batch import MessageBatch
+from cykafka._core.client.event_loop import Watch
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
@@ -12,7 +13,7 @@ class Commit:
         consumer: Consumer,
         message: Message | MessageBatch | None,
         offsets: list[TopicPartition] | None,
-        notify_fd: int,
+        watch: Watch,
     ) -> Commit: ...
     def is_done(self) -> bool: ...
     def result(self) -> list[TopicPartition]: ...

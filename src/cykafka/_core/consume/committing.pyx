@@ -1,6 +1,4 @@
 """Commit: a commit whose answer an event loop awaits."""
-import os
-
 cimport cython
 
 from cykafka._core.clib.csrc cimport (
@@ -11,6 +9,7 @@ from cykafka._core.clib.csrc cimport (
     ck_loans_sub,
     ck_loans_t,
     ck_loans_unpin,
+    ck_pipe_writer,
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -25,6 +24,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
 )
 from cykafka._core.batch cimport MessageBatch
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.common.errors cimport check_doing
 from cykafka._core.common.partition cimport partitions_from
 from cykafka._core.consume.consumer cimport Consumer
@@ -42,21 +42,21 @@ cdef class Commit:
     message : Message or MessageBatch, optional
     offsets : list of TopicPartition, optional
         Instead of a message. Without either the stored offsets are committed.
-    notify_fd : int
-        A descriptor that gets a byte when the answer has arrived. The commit closes it.
+    watch : Watch
+        Its loop serves when the answer has arrived.
     """
 
     cdef Consumer _consumer
     cdef ck_loans_t *_loans
     cdef rd_kafka_queue_t *_replies
     cdef ck_answer_t _answer
-    cdef int _notify_fd
+    cdef Watch _watch
     cdef object _generation
 
-    def __cinit__(self, Consumer consumer not None, message, offsets, int notify_fd):
+    def __cinit__(self, Consumer consumer not None, message, offsets, Watch watch not None):
         cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
         cdef rd_kafka_resp_err_t err
-        self._notify_fd = notify_fd
+        self._watch = watch
         self._consumer = consumer
         self._generation = ck_runtime_generation
         if message is not None or offsets is not None:
@@ -66,13 +66,14 @@ cdef class Commit:
                 consumer.check_open()
                 self._answer.given = True
                 return
+            pipe = watch.pipe()
             rk = consumer.enter()
             # The rd_kafka_t must not be destroyed before the queue.
             self._loans = consumer._loans
             ck_loans_add(self._loans)
             ck_loans_pin(self._loans)
             self._replies = rd_kafka_queue_new(rk)
-            rd_kafka_queue_io_event_enable(self._replies, notify_fd, b"1", 1)
+            rd_kafka_queue_io_event_enable(self._replies, ck_pipe_writer(pipe), b"1", 1)
             with nogil:
                 err = rd_kafka_commit_queue(rk, c_offsets, self._replies, ck_callback_answer,
                                             &self._answer)
@@ -103,12 +104,10 @@ cdef class Commit:
         self._replies = NULL
         # In a forked child the queue belongs to the parent, and may be locked.
         if replies is not NULL and self._generation == ck_runtime_generation:
+            rd_kafka_queue_io_event_enable(replies, -1, NULL, 0)
             rd_kafka_queue_destroy(replies)
             ck_loans_unpin(self._loans)
             ck_loans_sub(self._loans)
         if self._answer.partitions is not NULL:
             rd_kafka_topic_partition_list_destroy(self._answer.partitions)
             self._answer.partitions = NULL
-        if self._notify_fd >= 0:
-            os.close(self._notify_fd)
-            self._notify_fd = -1

@@ -1,10 +1,9 @@
 """Leaving: the close of a consumer, in steps between which an event loop goes on."""
-import os
-
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_runtime_generation
+from cykafka._core.clib.csrc cimport ck_pipe_writer, ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.common.errors cimport chain
 from cykafka._core.consume.consumer cimport Consumer
 
@@ -18,26 +17,24 @@ cdef class Leaving:
     ----------
     consumer : Consumer
         Stops its calls. If it is closed already, the leave is over.
-    notify_fd : int
-        A descriptor that gets a byte when there is something to serve. It is closed at the end.
+    watch : Watch
+        Its loop serves the group's events.
     """
 
     cdef Consumer _consumer
     cdef object _raised
-    cdef int _notify_fd
+    cdef Watch _watch
 
-    def __cinit__(self, Consumer consumer not None, int notify_fd):
-        self._notify_fd = notify_fd
+    def __cinit__(self, Consumer consumer not None, Watch watch not None):
+        self._watch = watch
+        pipe = watch.pipe()
         if consumer.begin_close(0):
             self._consumer = consumer
             consumer._ends_alone = True
             self._raised = consumer.begin_leave()
             if consumer._membership.closing is not NULL:
-                rd_kafka_queue_io_event_enable(consumer._membership.closing, notify_fd, b"1", 1)
-
-    def __dealloc__(self):
-        if self._notify_fd >= 0:
-            os.close(self._notify_fd)
+                rd_kafka_queue_io_event_enable(consumer._membership.closing,
+                                               ck_pipe_writer(pipe), b"1", 1)
 
     def step(self):
         """Serve what there is, and run callbacks. Returns whether the consumer has left its

@@ -1,0 +1,38 @@
+/*
+ * ck_pipe: a pipe whose bytes wake an event loop.
+ *
+ * A client has one. librdkafka's queues write to it (rd_kafka_queue_io_event_enable), and
+ * so do calls that are done (ck_call). Both ends never block.
+ *
+ * Ownership: reference-counted, because a call that was left may outlive its client. The
+ * last reference closes both ends. Threads: any. Takes no lock.
+ */
+#ifndef CK_PIPE_H
+#define CK_PIPE_H
+
+#include <stdbool.h>
+
+#include "ck_runtime.h"
+
+typedef struct ck_pipe_s ck_pipe_t;
+
+/* A new pipe with one reference; NULL, with errno, if there is no memory or descriptor. */
+CK_EXPORT ck_pipe_t *ck_pipe_new(void);
+
+/* Adds a reference, and returns the pipe. */
+CK_EXPORT ck_pipe_t *ck_pipe_ref(ck_pipe_t *self);
+
+/* NULL is fine. */
+CK_EXPORT void ck_pipe_unref(ck_pipe_t *self);
+
+/* The descriptors; they stay the pipe's. */
+CK_EXPORT int ck_pipe_reader(const ck_pipe_t *self);
+CK_EXPORT int ck_pipe_writer(const ck_pipe_t *self);
+
+/* Makes the pipe readable. */
+CK_EXPORT void ck_pipe_ring(const ck_pipe_t *self);
+
+/* Reads all bytes. Returns whether there were any. */
+CK_EXPORT bool ck_pipe_empty(const ck_pipe_t *self);
+
+#endif
