@@ -28,7 +28,6 @@ from cykafka.internal import (
     watch,
 )
 
-
 # The longest wait for the reports of purged records, s.
 _PURGED_S = 1.0
 
