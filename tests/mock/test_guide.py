@@ -110,7 +110,7 @@ def test_readme(cluster: Any) -> None:
         except Seen:
             assert reading
 
-    assert readers == 3
+    assert readers == 4
     assert sum("orders [" in str(line[0]) for line in lines) == 1000
     assert [line[2] for line in lines if len(line) == 4] == [b"web"] * 2  # headers by batches()
 
