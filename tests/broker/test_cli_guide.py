@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sysconfig
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,6 +104,18 @@ def test_scripts_of_the_page_run_in_turn(shell: Shell) -> None:
     values = [json.loads(line)["value"] for line in copied]
     assert values.count(None) == 1  # the tombstone
     assert '{"total": 12}' in values
+
+
+def test_commands_of_the_readme_run(shell: Shell) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = re.search(
+        r"^    export CYKAFKA_BOOTSTRAP_SERVERS.*?\n\n", readme, re.DOTALL | re.MULTILINE
+    )
+    assert script is not None
+    out = shell.run(textwrap.dedent(script[0])).decode()
+    records = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert [record["value"] for record in records] == ["first", "second"]
+    assert shell.names["billing"] in out
 
 
 def test_commands_beside_kcats_run(shell: Shell) -> None:
