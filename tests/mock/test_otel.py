@@ -328,7 +328,7 @@ def test_publish_adds_the_context_to_each_record_if_asked(
 ) -> None:
     headers: Any = {
         "none": None,
-        "mapping": {"source": "web", "n": [b"0", b"1"]},
+        "mapping": {"source": memoryview(b"web"), "n": [b"0", b"1"]},
         "sequence": [{"source": "web", "n": b"0"}, [("source", "web"), ("n", b"1")]],
     }[form]
     before = repr(headers)
@@ -369,6 +369,21 @@ def test_publish_keeps_contexts_that_records_have(
     assert linked(send) == [PARENT_SPAN, created.context.span_id]
 
 
+def test_baggage_alone_is_no_context(
+    traced_producer: Callable[..., TracedProducer],
+    spans: Callable[..., list[ReadableSpan]],
+    message: Callable[[], Message],
+    topic: str,
+) -> None:
+    producer = traced_producer()
+    own = {"baggage": "tenant=7"}
+    producer.publish(topic, ["x"], headers=own, context="batch").wait(WAIT_S)
+    producer.poll(0)
+
+    (send,) = spans("send")
+    assert message().headers() == [("baggage", b"tenant=7"), ("traceparent", header(send))]
+
+
 def test_publish_states_how_many_records_failed(
     traced_producer: Callable[..., TracedProducer],
     spans: Callable[..., list[ReadableSpan]],
@@ -390,6 +405,7 @@ def test_publish_states_how_many_records_failed(
     [
         ({"context": "all"}, ValueError),
         ({"context": "record", "values": None}, TypeError),
+        ({"context": "record", "headers": {"n": [b"0", b"1"]}}, ValueError),
         ({"context": "batch", "headers": object()}, TypeError),
     ],
 )

@@ -21,9 +21,6 @@ from cykafka.otel._spans import Spans, fail, fail_with, key_text, name_of
 
 __all__ = ["TracedProducer"]
 
-# The forms of a header of publish() that is the same in all records.
-_ONE = (bytes, str, bytearray)
-
 
 class TracedProducer:
     """Sends records through a producer, with a span for each record or batch.
@@ -311,10 +308,7 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
     if headers is None:
         return [[] for _ in range(count)]
     if isinstance(headers, Mapping):
-        columns = [
-            (name, [value] * count if value is None or isinstance(value, _ONE) else value)
-            for name, value in headers.items()
-        ]
+        columns = [(name, _column(name, value, count)) for name, value in headers.items()]
         return [[(name, column[row]) for name, column in columns] for row in range(count)]
     if isinstance(headers, Sequence):
         return [copied(each) for each in headers]
@@ -322,6 +316,18 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
         "headers: a context cannot be added to this form; expected a mapping or a sequence, "
         f"got {type(headers).__name__}"
     )
+
+
+def _column(name: str, value: Any, count: int) -> Any:
+    """A header of ``publish()`` as a column; it may be one value for all records."""
+    is_bytes = isinstance(value, memoryview) and value.ndim == value.itemsize == 1
+    if value is None or is_bytes or isinstance(value, (bytes, str, bytearray)):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(
+            f"headers[{name!r}] has {len(value)} item(s), but there are {count} record(s)"
+        )
+    return value
 
 
 def _with_context(headers: Any, context: list[Any]) -> Any:
