@@ -312,9 +312,13 @@ def test_forked_child_has_its_own_clients_and_lock(
     assert taken.wait(WAIT_S)
     child = os.fork()
     if not child:
-        signal.alarm(int(WAIT_S))
-        collector(statistics("a#producer-3"))
-        os._exit(list(series("cykafka_queue_records", "client")) != ["a#producer-3"])
+        failed = True
+        try:
+            signal.alarm(int(WAIT_S))
+            collector(statistics("a#producer-3"))
+            failed = list(series("cykafka_queue_records", "client")) != ["a#producer-3"]
+        finally:
+            os._exit(failed)
     leave.set()
     thread.join()
 
