@@ -610,6 +610,21 @@ def test_batch_has_one_span_that_links_to_each_context_once(
         assert "messaging.kafka.offset" not in attributes(span)
 
 
+def test_batch_links_to_at_most_128_contexts(
+    traced_producer: Callable[..., TracedProducer],
+    traced_consumer: Callable[..., TracedConsumer],
+    spans: Callable[..., list[ReadableSpan]],
+    topic: str,
+) -> None:
+    producer, consumer = traced_producer(), traced_consumer()
+    producer.publish(topic, ["x"] * 200, partitions=0, context="record").wait(WAIT_S)
+    consumer.subscribe([topic])
+    assert len(consumer.consume_batch(200, WAIT_S)) == 200
+
+    (poll,) = spans("poll")
+    assert linked(poll) == [span.context.span_id for span in spans("create")[:128]]
+
+
 def test_error_instead_of_a_message_is_the_status_but_not_the_end_of_a_partition(
     traced_consumer: Callable[..., TracedConsumer],
     spans: Callable[..., list[ReadableSpan]],

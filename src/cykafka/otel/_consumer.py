@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -304,24 +305,21 @@ def _topics(messages: MessageBatch | list[Message]) -> set[str]:
 
 def _links_of(messages: MessageBatch | list[Message]) -> list[Link]:
     """Links to the contexts in which the messages were created, each of them once."""
-    contexts = {}
-    for headers in _context_headers(messages):
-        if headers not in contexts:
-            contexts[headers] = creation_context(headers)
-            if len(contexts) == _MAX_LINKS:
-                break
-    return [Link(context) for context in contexts.values() if context is not None]
+    contexts = map(creation_context, islice(_context_headers(messages), _MAX_LINKS))
+    return [Link(each) for each in contexts if each is not None]
 
 
 def _context_headers(
     messages: MessageBatch | list[Message],
-) -> Iterable[tuple[tuple[str, bytes | None], ...]]:
-    """For each message the headers that may have its context."""
+) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
+    """The headers of messages that may have their context, each combination once."""
     names = context_names()
-    if isinstance(messages, MessageBatch):  # without an object for each message
-        columns = [(name, messages.header(name)) for name in sorted(names)]
-        for row in range(len(messages)):
-            yield tuple((name, column[row]) for name, column in columns)
+    if isinstance(messages, MessageBatch):  # without Python code for each message
+        columns = (messages.header(name) for name in names)
+        for row in dict.fromkeys(zip(*columns, strict=True)):
+            yield tuple(zip(names, row, strict=True))
     else:
-        for message in messages:
-            yield tuple(each for each in message.headers() or () if each[0] in names)
+        yield from dict.fromkeys(
+            tuple(each for each in message.headers() or () if each[0] in names)
+            for message in messages
+        )
