@@ -280,11 +280,18 @@ def test_page_keeps_the_place_that_the_wheel_has_scrolled_to() -> None:
     async def page(app: TopApp, pilot: Pilot[None]) -> None:
         await shows(app, pilot, "15:06:40")
         table = app.query_one(DataTable)
+
+        async def is_at_line_50() -> None:
+            deadline = time.monotonic() + WAIT_S
+            while table.scroll_y != 50:
+                assert time.monotonic() < deadline, table.scroll_y
+                await pilot.pause(0.05)
+
         table.scroll_to(y=50, animate=False)
-        await pilot.pause()
+        await is_at_line_50()
         feed.put(sample_at(1, *many))
         await shows(app, pilot, "15:06:41")
-        assert table.scroll_y == 50
+        await is_at_line_50()
 
     feed = Feed(sample_at(0, *many))
     run(feed, page)
@@ -373,6 +380,13 @@ def test_page_needs_a_terminal() -> None:
         top()
 
 
+@pytest.fixture
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for each in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(getattr(sys, each), "isatty", lambda: True, raising=False)
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "text"),
     [
@@ -382,10 +396,21 @@ def test_page_needs_a_terminal() -> None:
     ],
 )
 def test_page_refuses_what_would_spoil_it(
-    kind: str, more: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    more: dict[str, Any],
+    text: str,
+    on_a_terminal: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", kind)
-    for each in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(getattr(sys, each), "isatty", lambda: True, raising=False)
     with pytest.raises(Failed, match=text):
         top(connection=Connection(bootstrap_servers="kafka-1:9092", **more))
+
+
+def test_page_without_textual_names_the_extra(
+    on_a_terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "cykafka.cli.top.view")
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    with pytest.raises(Failed, match=r"textual.* pip install 'cykafka\[top\]', or use --once"):
+        top(connection=Connection(bootstrap_servers="kafka-1:9092"))
