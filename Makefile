@@ -21,7 +21,7 @@ VALGRIND_TESTS ?= tests/unit
 # pip_services4_kafka, Spark's planning) and tests of the process's memory size. They skip tests
 # with forks as well, because a forked child leaks librdkafka's objects on purpose.
 PYTHON_ALONE := $(addprefix tests/unit/,kafka_python pip_services spark test_benchmarks.py \
-  test_build_info.py test_certificates.py test_layers.py test_run_order.py \
+  test_build_info.py test_certificates.py test_extras.py test_layers.py test_run_order.py \
   test_statistics.py test_statistics_collector.py test_testing_classes.py test_testing_kafka.py \
   test_top.py test_top_history.py test_vendor.py test_vendor_patches.py) \
   $(wildcard tests/unit/test_cli*.py) \

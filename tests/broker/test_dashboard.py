@@ -37,7 +37,10 @@ def exported(
     topic: str,
     wait_until: Callable[..., None],
 ) -> dict[str, list[dict[str, str]]]:
-    """The labels of each series, by metric, of a transactional producer and a consumer."""
+    """The labels of each series, by metric, of a transactional producer and a consumer.
+
+    Prometheus adds the label ``instance``.
+    """
     registry = CollectorRegistry()
     collector = StatisticsCollector(registry=registry)
     producer = make_transactional(**collector.instrument({**OFTEN, "client.id": "writer"}))
@@ -58,7 +61,8 @@ def exported(
         found.clear()
         for family in text_string_to_metric_families(generate_latest(registry).decode()):
             for sample in family.samples:
-                found.setdefault(sample.name, []).append(sample.labels)
+                labels = {**sample.labels, "instance": "here"}
+                found.setdefault(sample.name, []).append(labels)
 
     wait_until(
         lambda: found.get("cykafka_topic_lag_records") and found.get("cykafka_transaction_state"),

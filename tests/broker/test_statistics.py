@@ -78,7 +78,8 @@ def test_model_has_every_field_of_librdkafka(
     wait_until(lambda: consumer.poll(0.1))
     texts.clear()
     wait_until(lambda: texts, lambda: consumer.poll(0.05))
-    wait_until(lambda: len(texts) > 1, lambda: producer.poll(0.05))
+    of_consumer = len(texts)
+    wait_until(lambda: len(texts) > of_consumer, lambda: producer.poll(0.05))
 
     found = {each for text in texts for each in fields_of(json.loads(text), stats.Statistics)}
     known = {
@@ -143,6 +144,21 @@ def _after(message: Any) -> Any:
     from cykafka import TopicPartition
 
     return TopicPartition(message.topic(), message.partition(), message.offset() + 1)
+
+
+def test_client_id_may_have_quotation_marks(
+    collector: StatisticsCollector,
+    value: Callable[..., float],
+    make_producer: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    name = 'DOMAIN\\user "a"'
+    producer = make_producer(collector.instrument({**OFTEN, "client.id": name}))
+    wait_until(
+        lambda: value("cykafka_queue_limit_records", client_id=name), lambda: producer.poll(0.05)
+    )
+
+    assert value("cykafka_unreadable_statistics_total") == 0
 
 
 def test_metrics_follow_a_transaction(

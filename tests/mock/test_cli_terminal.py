@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.ours
 
 CTRL_C = "\x03"
 SHOW_CURSOR = "\x1b[?25h"
+LEAVE_PAGE = "\x1b[?1049l"
 
 
 @pytest.fixture
@@ -83,6 +86,26 @@ def test_produce_shows_progress_and_ctrl_c_reports(
     assert summary
     assert int(summary[1].replace(",", "")) == line
     assert SHOW_CURSOR in child.before or SHOW_CURSOR in rest
+
+
+@pytest.mark.parametrize(("way", "expected"), [("q", 0), (CTRL_C, 130), ("SIGTERM", 130)])
+def test_top_ends_at_once_though_the_broker_never_answers(
+    way: str, expected: int, terminal: Callable[..., Any]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        child = terminal("top", "-b", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "600")
+        child.expect("waiting for the first sample")
+        silent.accept()[0].close()  # it is being asked
+        if way == "SIGTERM":
+            child.kill(signal.SIGTERM)
+        else:
+            child.send(way)
+        status, rest = end(child)
+
+    assert status == expected
+    assert LEAVE_PAGE in rest
+    assert SHOW_CURSOR in rest
+    assert "Traceback" not in rest
 
 
 def test_quiet_shows_no_progress(own: Any, terminal: Callable[..., Any], lines: str) -> None:

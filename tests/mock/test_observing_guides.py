@@ -122,13 +122,16 @@ def test_records_are_traced(
         if len(values) == 3:
             raise Seen  # otherwise the loop would never end
 
+    def set_tracer_provider(provider: TracerProvider) -> None:
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+
     values: list[bytes] = []
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    monkeypatch.setattr(trace, "set_tracer_provider", set_tracer_provider)
     names["print"] = show
-    send, batch, read = blocks("docs/tracing.md")
+    setup, send, batch, read = blocks("docs/tracing.md")
+    run(setup)
     run(send)
     run(batch)
     names["producer"].poll(WAIT_S if not names["delivery"].done else 0)

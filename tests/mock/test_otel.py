@@ -140,14 +140,18 @@ def test_record_carries_the_context_beside_its_own_headers(
         assert message().headers() == [*pairs, ("traceparent", header(spans()[-1]))]
 
 
+@pytest.mark.parametrize(
+    "headers", [{"traceparent": PARENT}, ((b"traceparent", PARENT.encode()),)]
+)
 def test_record_with_a_context_keeps_it_and_its_span_links_to_it(
+    headers: Any,
     traced_producer: Callable[..., TracedProducer],
     spans: Callable[..., list[ReadableSpan]],
     message: Callable[[], Message],
     topic: str,
 ) -> None:
     producer = traced_producer()
-    producer.produce(topic, None, headers={"traceparent": PARENT})
+    producer.produce(topic, None, headers=headers)
     producer.flush(WAIT_S)
 
     assert message().headers() == [("traceparent", PARENT.encode())]
@@ -155,6 +159,60 @@ def test_record_with_a_context_keeps_it_and_its_span_links_to_it(
     assert linked(span) == [PARENT_SPAN]
     assert span.kind is SpanKind.CLIENT
     assert attributes(span)["messaging.kafka.message.tombstone"] is True
+
+
+def test_context_that_is_not_valid_is_replaced(
+    traced_producer: Callable[..., TracedProducer],
+    spans: Callable[..., list[ReadableSpan]],
+    message: Callable[[], Message],
+    topic: str,
+) -> None:
+    # A consumer takes the first traceparent, so the wrong one must go.
+    producer = traced_producer()
+    wrong = [("traceparent", b"00-0-0-00"), ("source", b"web")]
+    producer.produce(topic, "0", headers=wrong, partition=0)
+    for context_of in ("batch", "record"):
+        producer.publish(topic, ["1"], headers=[wrong], partitions=0, context=context_of)
+    producer.flush(WAIT_S)
+
+    produced, batch, _ = spans("send")
+    (created,) = spans("create")
+    for span in (produced, batch, created):
+        assert message().headers() == [("source", b"web"), ("traceparent", header(span))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"headers": 5}, "headers: expected a dict or a list"),
+        ({"headers": ["source"]}, "headers: expected .name, value. pairs"),
+        ({"headers": [(5, b"x")]}, "headers: expected a str as name"),
+        ({"partition": "0"}, "partition: "),
+        ({"on_delivery": 5}, "on_delivery: expected a callable or None, got int"),
+    ],
+)
+def test_wrong_arguments_have_the_errors_of_the_producer(
+    arguments: dict[str, Any], text: str, traced_producer: Callable[..., TracedProducer]
+) -> None:
+    producer = traced_producer()
+    for each in (producer, producer.producer):
+        with pytest.raises(TypeError, match=text):
+            each.produce("topic", "x", **arguments)
+
+
+def test_callback_that_is_false_is_still_called(
+    traced_producer: Callable[..., TracedProducer], topic: str
+) -> None:
+    class Outcomes(list[Any]):  # empty, so it is False
+        def __call__(self, error: KafkaError | None, message: Message) -> None:
+            self.append(error)
+
+    outcomes = Outcomes()
+    producer = traced_producer()
+    producer.produce(topic, "x", on_delivery=outcomes)
+    producer.flush(WAIT_S)
+
+    assert outcomes == [None]
 
 
 def test_span_of_a_record_is_a_child_of_the_current_span(
@@ -190,6 +248,30 @@ def test_failed_delivery_is_the_status_and_reaches_the_callback(
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description == error.str()
     assert attributes(span)["error.type"] == error.name() == "_PURGE_QUEUE"
+
+
+@pytest.mark.parametrize("way", ["close", "abort"])
+def test_spans_of_records_that_are_never_sent_end(
+    way: str,
+    make_transactional: Callable[..., Any],
+    provider: TracerProvider,
+    spans: Callable[..., list[ReadableSpan]],
+    topic: str,
+) -> None:
+    raw = make_transactional(**{"linger.ms": 30_000})
+    producer = TracedProducer(raw, tracer_provider=provider)
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce(topic, "x")
+    producer.publish(topic, ["y", "z"], context="record")
+    if way == "abort":
+        producer.abort_transaction(WAIT_S)
+        producer.poll(0)
+    else:
+        producer.close()
+
+    kinds = [attributes(span)["error.type"] for span in spans("send")]
+    assert kinds == ["_PURGE_QUEUE"] * 2
 
 
 def test_callback_of_the_configuration_is_still_called(
@@ -246,7 +328,7 @@ def test_publish_adds_the_context_to_each_record_if_asked(
 ) -> None:
     headers: Any = {
         "none": None,
-        "mapping": {"source": "web", "n": [b"0", b"1"]},
+        "mapping": {"source": memoryview(b"web"), "n": [b"0", b"1"]},
         "sequence": [{"source": "web", "n": b"0"}, [("source", "web"), ("n", b"1")]],
     }[form]
     before = repr(headers)
@@ -287,6 +369,21 @@ def test_publish_keeps_contexts_that_records_have(
     assert linked(send) == [PARENT_SPAN, created.context.span_id]
 
 
+def test_baggage_alone_is_no_context(
+    traced_producer: Callable[..., TracedProducer],
+    spans: Callable[..., list[ReadableSpan]],
+    message: Callable[[], Message],
+    topic: str,
+) -> None:
+    producer = traced_producer()
+    own = {"baggage": "tenant=7"}
+    producer.publish(topic, ["x"], headers=own, context="batch").wait(WAIT_S)
+    producer.poll(0)
+
+    (send,) = spans("send")
+    assert message().headers() == [("baggage", b"tenant=7"), ("traceparent", header(send))]
+
+
 def test_publish_states_how_many_records_failed(
     traced_producer: Callable[..., TracedProducer],
     spans: Callable[..., list[ReadableSpan]],
@@ -308,6 +405,7 @@ def test_publish_states_how_many_records_failed(
     [
         ({"context": "all"}, ValueError),
         ({"context": "record", "values": None}, TypeError),
+        ({"context": "record", "headers": {"n": [b"0", b"1"]}}, ValueError),
         ({"context": "batch", "headers": object()}, TypeError),
     ],
 )
@@ -359,7 +457,9 @@ def test_failures_of_traced_deliveries_are_still_logged(
         producer.close()
 
     assert [record.args[1] for record in caplog.records if "check them;" in record.msg] == [7]
-    assert [attributes(span)["messaging.batch.message_count"] for span in spans()] == [4, 5, 3, 6]
+    counts = [attributes(span)["messaging.batch.message_count"] for span in spans()]
+    assert counts[:2] == [4, 5]
+    assert sorted(counts[2:]) == [3, 6]
 
 
 def test_poll_makes_a_span_that_links_to_the_sender(
@@ -457,6 +557,27 @@ def test_processing_may_be_a_child_of_the_sender(
         pass
 
 
+def test_message_without_a_context_is_processed_in_the_callers_trace(
+    traced_consumer: Callable[..., TracedConsumer],
+    spans: Callable[..., list[ReadableSpan]],
+    provider: TracerProvider,
+    message: Callable[[], Message],
+    fill: Callable[..., None],
+    topic: str,
+) -> None:
+    fill(topic, 1)
+    got = message()
+    with (
+        provider.get_tracer("app").start_as_current_span("job") as job,
+        traced_consumer().processing(got, as_child=True),
+    ):
+        pass
+
+    (process,) = spans("process")
+    assert process.parent == job.get_span_context()
+    assert process.links == ()
+
+
 @pytest.mark.parametrize("way", ["consume", "consume_batch", "batches"])
 def test_batch_has_one_span_that_links_to_each_context_once(
     way: str,
@@ -489,6 +610,21 @@ def test_batch_has_one_span_that_links_to_each_context_once(
         assert "messaging.kafka.offset" not in attributes(span)
 
 
+def test_batch_links_to_at_most_128_contexts(
+    traced_producer: Callable[..., TracedProducer],
+    traced_consumer: Callable[..., TracedConsumer],
+    spans: Callable[..., list[ReadableSpan]],
+    topic: str,
+) -> None:
+    producer, consumer = traced_producer(), traced_consumer()
+    producer.publish(topic, ["x"] * 200, partitions=0, context="record").wait(WAIT_S)
+    consumer.subscribe([topic])
+    assert len(consumer.consume_batch(200, WAIT_S)) == 200
+
+    (poll,) = spans("poll")
+    assert linked(poll) == [span.context.span_id for span in spans("create")[:128]]
+
+
 def test_error_instead_of_a_message_is_the_status_but_not_the_end_of_a_partition(
     traced_consumer: Callable[..., TracedConsumer],
     spans: Callable[..., list[ReadableSpan]],
@@ -515,6 +651,29 @@ def test_error_instead_of_a_message_is_the_status_but_not_the_end_of_a_partition
     wait_until(lambda: KafkaError._AUTO_OFFSET_RESET in codes, poll)
 
     assert [attributes(span)["error.type"] for span in spans()] == ["_AUTO_OFFSET_RESET"]
+
+
+@pytest.mark.parametrize("way", ["consume", "consume_batch"])
+def test_batch_of_nothing_but_ends_of_partitions_has_no_span(
+    way: str,
+    traced_consumer: Callable[..., TracedConsumer],
+    spans: Callable[..., list[ReadableSpan]],
+    topic: str,
+    wait_until: Callable[..., None],
+) -> None:
+    from cykafka import TopicPartition
+
+    consumer = traced_consumer(**{"enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
+    ends: list[Any] = []
+
+    def read() -> None:
+        batch = getattr(consumer, way)(10, 0.1)
+        ends.extend(batch if way == "consume" else batch.errors)
+
+    wait_until(lambda: len(ends) == 2, read)
+    assert {end.error().code() for end in ends} == {KafkaError._PARTITION_EOF}
+    assert spans() == []
 
 
 def test_exception_of_a_read_has_a_span(
@@ -565,6 +724,21 @@ def test_serializing_producer_is_traced_in_the_order_of_producer(
     got = message()
     assert (got.key(), got.value()) == (b"key", b"value")
     assert len(spans("send")) == 1
+
+
+def test_clients_of_another_kind_are_refused(
+    traced_producer: Callable[..., TracedProducer], traced_consumer: Callable[..., TracedConsumer]
+) -> None:
+    producer, consumer = traced_producer(), traced_consumer()
+
+    for wrap, wrong in (
+        (TracedProducer, producer),
+        (TracedProducer, consumer.consumer),
+        (TracedConsumer, consumer),
+        (TracedConsumer, producer.producer),
+    ):
+        with pytest.raises(TypeError, match=f"expected a .*er, got {type(wrong).__name__}"):
+            wrap(wrong)  # type: ignore[call-arg, arg-type]
 
 
 def test_wrapper_gives_the_clients_other_methods(

@@ -48,6 +48,36 @@ def test_parse_skips_fields_of_later_versions() -> None:
     assert parsed(name="x", quantum={"state": [1, None]}) == stats.Statistics(name="x")
 
 
+@pytest.mark.parametrize("text", ['say "no"', r"DOMAIN\user", "two\nlines", '"', ""])
+@pytest.mark.parametrize("encode", [str, str.encode])
+def test_parse_reads_texts_that_librdkafka_does_not_escape(text: str, encode: Any) -> None:
+    # As rd_kafka_stats_emit_all() writes them.
+    statistics = stats.parse(
+        encode(
+            f'{{ "name": "{text}#consumer-1", "client_id": "{text}", "type": "consumer", "ts":5, '
+            '"brokers":{ }, "topics":{ } , "cgrp": { "state": "up", "stateage": 1, '
+            f'"join_state": "init", "rebalance_reason": "{text}", "assignment_size": 3 }}, '
+            f'"fatal": {{ "error": "{text}", "reason": "{text}", "cnt": 1 }}, "rx":7}}'
+        )
+    )
+
+    assert statistics == stats.Statistics(
+        name=f"{text}#consumer-1",
+        client_id=text,
+        type="consumer",
+        clock_us=5,
+        group=stats.ConsumerGroup(
+            state="up",
+            state_age_ms=1,
+            join_state="init",
+            rebalance_reason=text,
+            assigned_partitions=3,
+        ),
+        fatal=stats.FatalError(error=text, reason=text, count=1),
+        responses_received=7,
+    )
+
+
 def test_parse_takes_bytes() -> None:
     assert stats.parse(b'{"type": "producer"}').type == "producer"
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -74,6 +78,15 @@ def test_counters_do_not_decrease_when_a_partition_is_forgotten(
         totals += series("cykafka_topic_sent_records_total", "topic").items()
 
     assert totals == [("orders", 12), ("orders", 13), ("orders", 15), ("orders", 17)]
+
+
+def test_counters_do_not_decrease_when_a_new_partition_has_queued_as_many(
+    collector: StatisticsCollector, series: Callable[..., Series]
+) -> None:
+    collector(statistics(topics=partitions(p0=sent(5))))
+    collector(statistics(topics=partitions(p0={**sent(2), "msgs": 5})))
+
+    assert series("cykafka_topic_sent_records_total", "topic") == {"orders": 7}
 
 
 def test_topic_that_is_gone_has_no_series(
@@ -201,13 +214,30 @@ def test_instrument_adds_the_group_and_calls_the_clients_own_callback(
     assert config == {"group.id": "billing", "stats_cb": own.append}
 
 
+def test_instrument_awaits_a_coroutine_and_refuses_what_cannot_be_called(
+    collector: StatisticsCollector, series: Callable[..., Series]
+) -> None:
+    own: list[str] = []
+
+    async def stats_cb(json: str) -> None:
+        own.append(json)
+
+    text = statistics(msg_cnt=3)
+    asyncio.run(collector.instrument({"stats_cb": stats_cb})["stats_cb"](text))
+
+    assert own == [text]
+    assert series("cykafka_queue_records", "client_id") == {"a": 3}
+    with pytest.raises(TypeError, match="stats_cb: expected a callable, got int"):
+        collector.instrument({"stats_cb": 5})
+
+
 def test_unreadable_statistics_are_counted_and_logged(
     collector: StatisticsCollector,
     series: Callable[..., Series],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own: list[str] = []
-    broken = '{"fatal": {"reason": "broker said "no""}}'
+    broken = '{"name": "orders#producer-1", "ts": many}'
     with caplog.at_level(logging.WARNING, "cykafka"):
         collector.instrument({"stats_cb": own.append})["stats_cb"](broken)
 
@@ -234,6 +264,66 @@ def test_series_of_a_silent_client_vanish(
 
     # 60 s after the last statistics, or three intervals.
     assert alive == [2, 1, 1, 0]
+
+
+def test_closed_clients_are_forgotten_though_nothing_scrapes(
+    collector: StatisticsCollector, series: Callable[..., Series], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("cykafka.stats.prometheus.monotonic", lambda: now)
+    collector(statistics("a#producer-1"))
+    now = 1061.0
+    collector(statistics("a#producer-2"))
+
+    now = 1001.0  # the first one would be there again
+    assert list(series("cykafka_queue_records", "client")) == ["a#producer-2"]
+
+
+def test_statistics_may_come_while_others_are_taken_in_the_same_thread(
+    collector: StatisticsCollector, series: Callable[..., Series], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As from a finalizer or a signal handler that closes another client.
+    def interrupted() -> float:
+        monkeypatch.setattr("cykafka.stats.prometheus.monotonic", lambda: 0.0)
+        collector(statistics("a#producer-2"))
+        return 0.0
+
+    monkeypatch.setattr("cykafka.stats.prometheus.monotonic", interrupted)
+    collector(statistics("a#producer-1"))
+
+    assert set(series("cykafka_queue_records", "client")) == {"a#producer-1", "a#producer-2"}
+
+
+def test_forked_child_has_its_own_clients_and_lock(
+    collector: StatisticsCollector, series: Callable[..., Series], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector(statistics("a#producer-1"))
+    taken, leave = threading.Event(), threading.Event()
+
+    def wait_with_the_lock() -> float:
+        if threading.current_thread() is thread:
+            taken.set()
+            leave.wait(WAIT_S)
+        return 0.0
+
+    monkeypatch.setattr("cykafka.stats.prometheus.monotonic", wait_with_the_lock)
+    thread = threading.Thread(target=collector, args=(statistics("a#producer-2"),))
+    thread.start()
+    assert taken.wait(WAIT_S)
+    child = os.fork()
+    if not child:
+        failed = True
+        try:
+            signal.alarm(int(WAIT_S))
+            collector(statistics("a#producer-3"))
+            failed = list(series("cykafka_queue_records", "client")) != ["a#producer-3"]
+        finally:
+            os._exit(failed)
+    leave.set()
+    thread.join()
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert set(series("cykafka_queue_records", "client")) == {"a#producer-1", "a#producer-2"}
 
 
 def test_interval_follows_the_clock_of_the_statistics(

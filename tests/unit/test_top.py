@@ -6,11 +6,14 @@ CYKAFKA_UPDATE_SNAPSHOTS=1 writes the texts anew; look at the difference before 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import queue
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from machine import WAIT_S
@@ -18,6 +21,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input
 from textual_screen import screen_text
 
+from cykafka.cli.connection import Connection
 from cykafka.cli.failures import Failed
 from cykafka.cli.top.command import top
 from cykafka.cli.top.sampling import Group, Position, Sample
@@ -242,6 +246,57 @@ def test_selected_row_stays_selected_and_shows_its_details() -> None:
     run(feed, page)
 
 
+def test_page_stays_at_the_top_until_a_row_is_selected() -> None:
+    def sample(seconds: int, *lags: int) -> Sample:
+        lagging = [
+            Position(group="g", topic="t", partition=number, committed=0, end=10**12 + lag)
+            for number, lag in enumerate(lags)
+        ]
+        ours = Group(name="g", state="stable")
+        base = sample_at(seconds, *lagging)
+        return dataclasses.replace(base, groups=(*base.groups, ours))
+
+    async def page(app: TopApp, pilot: Pilot[None]) -> None:
+        await shows(app, pilot, "g t[0]")
+        feed.put(sample(1, 1, 2))
+        await shows(app, pilot, "g t[1]")
+        await pilot.press("down")
+        await shows(app, pilot, "g t[0]")
+        feed.put(sample(2, 3, 2))
+        await shows(app, pilot, "15:06:42")
+        assert app.query_one(DataTable).cursor_row == 0  # the selected row has moved
+        assert "g t[0]" in screen_text(app)
+
+    feed = Feed(sample(0, 2, 1))
+    run(feed, page)
+
+
+def test_page_keeps_the_place_that_the_wheel_has_scrolled_to() -> None:
+    many = [
+        Position(group="billing", topic="clicks", partition=number, committed=0, end=number)
+        for number in range(100)
+    ]
+
+    async def page(app: TopApp, pilot: Pilot[None]) -> None:
+        await shows(app, pilot, "15:06:40")
+        table = app.query_one(DataTable)
+
+        async def is_at_line_50() -> None:
+            deadline = time.monotonic() + WAIT_S
+            while table.scroll_y != 50:
+                assert time.monotonic() < deadline, table.scroll_y
+                await pilot.pause(0.05)
+
+        table.scroll_to(y=50, animate=False)
+        await is_at_line_50()
+        feed.put(sample_at(1, *many))
+        await shows(app, pilot, "15:06:41")
+        await is_at_line_50()
+
+    feed = Feed(sample_at(0, *many))
+    run(feed, page)
+
+
 def test_pause_keeps_the_page_as_it_is() -> None:
     async def page(app: TopApp, pilot: Pilot[None]) -> None:
         await shows(app, pilot, "15:06:40")
@@ -272,12 +327,28 @@ def test_page_shows_the_first_of_many_rows() -> None:
     run(Feed(sample_at(0, *many)), page)
 
 
-def test_names_are_no_markup() -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("[red]x[/]", "[red]x[/]"), ("x\x1b]0;y\x07\nz", r"x\x1b]0;y\x07\nz")],
+)
+def test_names_do_not_control_the_page(name: str, shown: str) -> None:
     async def page(app: TopApp, pilot: Pilot[None]) -> None:
-        await shows(app, pilot, "[red]x[/]")
+        text = await shows(app, pilot, shown)
+        assert f"billing {shown}[0]  stable  client {shown}  {shown}" in text
+        feed.put(Failed(name))
+        await shows(app, pilot, f"trying again: {shown}")
 
-    odd = Position(group="billing", topic="[red]x[/]", partition=0, committed=0, end=10**15)
-    run(Feed(sample_at(0, odd)), page, (132, 24))
+    odd = Position(
+        group="billing",
+        topic=name,
+        partition=0,
+        committed=0,
+        end=10**15,
+        client_id=name,
+        error=name,
+    )
+    feed = Feed(sample_at(0, odd))
+    run(feed, page, (132, 24))
 
 
 def test_interrupt_ends_the_page_also_in_the_filter() -> None:
@@ -286,6 +357,7 @@ def test_interrupt_ends_the_page_also_in_the_filter() -> None:
         await pilot.press("slash", "x", "ctrl+c")
         await pilot.pause()
         assert not app.is_running
+        assert app.return_code == 130
 
     run(Feed(), page)
 
@@ -306,3 +378,39 @@ def test_page_works_while_a_sample_is_being_taken() -> None:
 def test_page_needs_a_terminal() -> None:
     with pytest.raises(Failed, match="needs a terminal; use --once or --json"):
         top()
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for each in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(getattr(sys, each), "isatty", lambda: True, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "text"),
+    [
+        ("dumb", {}, "TERM is 'dumb'"),
+        ("xterm", {"overrides": ("debug=broker",)}, "--verbose and the property debug"),
+        ("xterm", {"verbose": True}, "--verbose and the property debug"),
+    ],
+)
+def test_page_refuses_what_would_spoil_it(
+    kind: str,
+    more: dict[str, Any],
+    text: str,
+    on_a_terminal: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    with pytest.raises(Failed, match=text):
+        top(connection=Connection(bootstrap_servers="kafka-1:9092", **more))
+
+
+def test_page_without_textual_names_the_extra(
+    on_a_terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "cykafka.cli.top.view")
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    with pytest.raises(Failed, match=r"textual.* pip install 'cykafka\[top\]', or use --once"):
+        top(connection=Connection(bootstrap_servers="kafka-1:9092"))

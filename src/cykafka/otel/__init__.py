@@ -21,6 +21,11 @@ W3C Trace Context, and ``baggage``. Clients that are not wrapped cost nothing.
 The module needs the extra ``otel``: ``pip install 'cykafka[otel]'``.
 """
 
+try:
+    import opentelemetry.trace  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[otel]'") from error
+
 from cykafka.otel._consumer import TracedConsumer
 from cykafka.otel._producer import TracedProducer
 

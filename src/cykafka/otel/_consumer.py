@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -12,12 +13,12 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 
 from cykafka._core.batch import MessageBatch
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
 from cykafka.otel._headers import context_names, creation_context, extracted
-from cykafka.otel._spans import Attributes, Spans, fail, fail_with, name_of
+from cykafka.otel._spans import Spans, cause, fail, fail_with, name_of
 
 __all__ = ["TracedConsumer"]
 
@@ -46,7 +47,7 @@ class TracedConsumer:
         self, consumer: Consumer, *, tracer_provider: TracerProvider | None = None
     ) -> None:
         self.consumer = consumer
-        self._spans = Spans(consumer, tracer_provider)
+        self._spans = Spans(consumer, Consumer, tracer_provider)
 
     def poll(self, timeout: float | None = -1) -> Message | None:
         """Wait for one message as ``Consumer.poll()`` does, with a span ``poll <topic>``.
@@ -81,10 +82,7 @@ class TracedConsumer:
         list of Message
         """
         messages, begun = self._read(self.consumer.consume, num_messages, timeout)
-        if messages:
-            topics = {topic for each in messages if (topic := each.topic()) is not None}
-            errors = [error for each in messages if (error := each.error()) is not None]
-            self._polled(topics, len(messages), _links_of(messages), errors, begun)
+        self._polled(messages, begun)
         return messages
 
     def consume_batch(
@@ -103,7 +101,7 @@ class TracedConsumer:
         MessageBatch
         """
         batch, begun = self._read(self.consumer.consume_batch, max_messages, timeout)
-        self._polled_batch(batch, begun)
+        self._polled(batch, begun)
         return batch
 
     def batches(
@@ -127,7 +125,7 @@ class TracedConsumer:
                 batch, begun = self._read(next, batches)
             except StopIteration:
                 return
-            self._polled_batch(batch, begun)
+            self._polled(batch, begun)
             yield batch
 
     def __iter__(self) -> Self:
@@ -153,7 +151,8 @@ class TracedConsumer:
         as_child : bool
             Make the span a child of the context in which the message was created, so that both are
             in one trace. Then the baggage of that context is the current one, and the span also
-            links to the caller's span. Only for one message.
+            links to the caller's span. A message without a context changes nothing. Only for one
+            message.
 
         Yields
         ------
@@ -169,7 +168,7 @@ class TracedConsumer:
             attributes = self._spans.of_message("process", "process", messages)
             topic = messages.topic()
             links = _links_of([messages])
-            if as_child:
+            if as_child and links:
                 caller = trace.get_current_span().get_span_context()
                 links += [Link(caller)] if caller.is_valid else []
                 parent = extracted(messages.headers() or ())
@@ -179,7 +178,9 @@ class TracedConsumer:
             topics = _topics(messages)
             topic = topics.pop() if len(topics) == 1 else None
             links = _links_of(messages)
-            attributes = self._of_batch("process", "process", topic, len(messages))
+            attributes = self._spans.attributes(
+                "process", "process", topic, batch__message_count=len(messages)
+            )
         with self._spans.tracer.start_as_current_span(
             name_of("process", topic),
             context=parent,
@@ -225,7 +226,7 @@ class TracedConsumer:
         try:
             return read(*args, **kwargs), begun
         except Exception as error:
-            if not isinstance(error, StopIteration) and not _is_end_of_partition(error):
+            if not isinstance(error, StopIteration) and not _is_end(cause(error)):
                 span = self._spans.tracer.start_span(
                     "poll",
                     kind=SpanKind.CLIENT,
@@ -236,12 +237,9 @@ class TracedConsumer:
                 span.end()
             raise
 
-    def _of_batch(self, name: str, kind: str, topic: str | None, count: int) -> Attributes:
-        return self._spans.attributes(name, kind, topic, batch__message_count=count)
-
     def _polled_one(self, message: Message, begun: int) -> None:
         error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+        if _is_end(error):
             return
         span = self._spans.tracer.start_span(
             name_of("poll", message.topic()),
@@ -254,28 +252,25 @@ class TracedConsumer:
             fail(span, error)
         span.end()
 
-    def _polled_batch(self, batch: MessageBatch, begun: int) -> None:
-        errors = [error for each in batch.errors if (error := each.error()) is not None]
-        if len(batch) or errors:
-            self._polled(set(batch.topics), len(batch), _links_of(batch), errors, begun)
-
-    def _polled(
-        self,
-        topics: set[str],
-        count: int,
-        links: list[Link],
-        errors: list[KafkaError],
-        begun: int,
-    ) -> None:
+    def _polled(self, messages: MessageBatch | list[Message], begun: int) -> None:
+        """Make the span of several messages, unless nothing came but ends of partitions."""
+        events = messages.errors if isinstance(messages, MessageBatch) else messages
+        errors = [error for each in events if (error := each.error()) is not None]
+        count = len(messages) if isinstance(messages, MessageBatch) else len(events) - len(errors)
+        failures = [each for each in errors if not _is_end(each)]
+        if not count and not failures:
+            return
+        topics = _topics(messages)
         topic = topics.pop() if len(topics) == 1 else None
         span = self._spans.tracer.start_span(
             name_of("poll", topic),
             kind=SpanKind.CLIENT,
-            attributes=self._of_batch("poll", "receive", topic, count),
-            links=links,
+            attributes=self._spans.attributes(
+                "poll", "receive", topic, batch__message_count=count
+            ),
+            links=_links_of(messages),
             start_time=begun,
         )
-        failures = [each for each in errors if each.code() != KafkaError._PARTITION_EOF]
         if failures:
             fail(span, failures[0])
         span.end()
@@ -298,9 +293,8 @@ class TracedConsumer:
         return getattr(self.consumer, name)
 
 
-def _is_end_of_partition(error: Exception) -> bool:
-    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    return isinstance(cause, KafkaError) and cause.code() == KafkaError._PARTITION_EOF
+def _is_end(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def _topics(messages: MessageBatch | list[Message]) -> set[str]:
@@ -311,24 +305,21 @@ def _topics(messages: MessageBatch | list[Message]) -> set[str]:
 
 def _links_of(messages: MessageBatch | list[Message]) -> list[Link]:
     """Links to the contexts in which the messages were created, each of them once."""
-    contexts = {}
-    for headers in _context_headers(messages):
-        if headers not in contexts:
-            contexts[headers] = creation_context(headers)
-            if len(contexts) == _MAX_LINKS:
-                break
-    return [Link(context) for context in contexts.values() if context is not None]
+    contexts = map(creation_context, islice(_context_headers(messages), _MAX_LINKS))
+    return [Link(each) for each in contexts if each is not None]
 
 
 def _context_headers(
     messages: MessageBatch | list[Message],
-) -> Iterable[tuple[tuple[str, bytes | None], ...]]:
-    """For each message the headers that may have its context."""
+) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
+    """The headers of messages that may have their context, each combination once."""
     names = context_names()
-    if isinstance(messages, MessageBatch):  # without an object for each message
-        columns = [(name, messages.header(name)) for name in sorted(names)]
-        for row in range(len(messages)):
-            yield tuple((name, column[row]) for name, column in columns)
+    if isinstance(messages, MessageBatch):  # without Python code for each message
+        columns = (messages.header(name) for name in names)
+        for row in dict.fromkeys(zip(*columns, strict=True)):
+            yield tuple(zip(names, row, strict=True))
     else:
-        for message in messages:
-            yield tuple(each for each in message.headers() or () if each[0] in names)
+        yield from dict.fromkeys(
+            tuple(each for each in message.headers() or () if each[0] in names)
+            for message in messages
+        )

@@ -16,7 +16,7 @@ from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.delivery import Delivery, observe
 from cykafka._core.produce.producer import Producer, delivery_callback
 from cykafka.otel._consumer import TracedConsumer
-from cykafka.otel._headers import context_names, copied, creation_context, injected
+from cykafka.otel._headers import context_names, copied, creation_context, injected, merged
 from cykafka.otel._spans import Spans, fail, fail_with, key_text, name_of
 
 __all__ = ["TracedProducer"]
@@ -41,7 +41,7 @@ class TracedProducer:
         self, producer: Producer, *, tracer_provider: TracerProvider | None = None
     ) -> None:
         self.producer = producer
-        self._spans = Spans(producer, tracer_provider)
+        self._spans = Spans(producer, Producer, tracer_provider)
 
     def produce(
         self,
@@ -70,7 +70,9 @@ class TracedProducer:
         BufferError, KafkaException, RuntimeError
             As ``Producer.produce()``. The span has the error.
         """
-        own = callback or on_delivery or delivery_callback(self.producer)
+        own = callback if callback is not None else on_delivery
+        if own is None:
+            own = delivery_callback(self.producer)
         record_headers = copied(headers)
         created = creation_context(record_headers)
         span = self._spans.tracer.start_span(
@@ -80,14 +82,14 @@ class TracedProducer:
                 "send",
                 "send",
                 topic,
-                destination__partition__id=str(partition) if partition >= 0 else None,
+                destination__partition__id=_number(partition),
                 kafka__message__key=key_text(key),
                 kafka__message__tombstone=True if value is None else None,
             ),
             links=[Link(created)] if created else None,
         )
         if created is None:
-            record_headers += injected(trace.set_span_in_context(span))
+            record_headers = merged(record_headers, injected(trace.set_span_in_context(span)))
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             _end(span, error, message)
@@ -100,7 +102,7 @@ class TracedProducer:
                 value=value,
                 key=key,
                 partition=partition,
-                on_delivery=delivered,
+                on_delivery=delivered if own is None or callable(own) else own,
                 timestamp=timestamp,
                 headers=record_headers or None,
                 timeout=timeout,
@@ -235,15 +237,15 @@ class TracedProducer:
         rows = _rows(headers, count)
         topics = [topic] * count if isinstance(topic, str) else topic
         links = []
-        for row, name in zip(rows, topics, strict=False):  # publish() checks the lengths
-            context = creation_context(row)
+        for at, name in zip(range(len(rows)), topics, strict=False):  # publish() checks them
+            context = creation_context(rows[at])
             if context is None:
                 span = self._spans.tracer.start_span(
                     name_of("create", name),
                     kind=SpanKind.PRODUCER,
                     attributes=self._spans.attributes("create", "create", name),
                 )
-                row += injected(trace.set_span_in_context(span))
+                rows[at] = merged(rows[at], injected(trace.set_span_in_context(span)))
                 context = span.get_span_context()
                 span.end()
             if context.is_valid:
@@ -274,11 +276,16 @@ class TracedProducer:
         return getattr(self.producer, name)
 
 
+def _number(partition: Any) -> str | None:
+    """The partition as an attribute; None if it is not known, or the producer will refuse it."""
+    return str(partition) if isinstance(partition, int) and partition >= 0 else None
+
+
 def _end(span: Span, error: KafkaError | None, message: Message) -> None:
     if span.is_recording():
-        partition, offset = message.partition(), message.offset()
-        if partition is not None and partition >= 0:
-            span.set_attribute("messaging.destination.partition.id", str(partition))
+        partition, offset = _number(message.partition()), message.offset()
+        if partition is not None:
+            span.set_attribute("messaging.destination.partition.id", partition)
         if error is not None:
             fail(span, error)
         elif offset is not None and offset >= 0:
@@ -301,10 +308,7 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
     if headers is None:
         return [[] for _ in range(count)]
     if isinstance(headers, Mapping):
-        columns = [
-            (name, [value] * count if value is None or isinstance(value, (bytes, str)) else value)
-            for name, value in headers.items()
-        ]
+        columns = [(name, _column(name, value, count)) for name, value in headers.items()]
         return [[(name, column[row]) for name, column in columns] for row in range(count)]
     if isinstance(headers, Sequence):
         return [copied(each) for each in headers]
@@ -314,11 +318,25 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
     )
 
 
+def _column(name: str, value: Any, count: int) -> Any:
+    """A header of ``publish()`` as a column; it may be one value for all records."""
+    is_bytes = isinstance(value, memoryview) and value.ndim == value.itemsize == 1
+    if value is None or is_bytes or isinstance(value, (bytes, str, bytearray)):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(
+            f"headers[{name!r}] has {len(value)} item(s), but there are {count} record(s)"
+        )
+    return value
+
+
 def _with_context(headers: Any, context: list[Any]) -> Any:
     """The headers of a batch with the context added to all its records."""
     if headers is None or isinstance(headers, Mapping):
-        if headers is not None and context_names() & headers.keys():
-            return headers
-        return {**(headers or {}), **dict(context)} or None
+        own = {} if headers is None else headers
+        # Baggage alone is no context of a trace.
+        if (context_names() - {"baggage"}) & own.keys():
+            return own
+        return {**own, **dict(context)} or None
     rows = _rows(headers, 0)
-    return [row if creation_context(row) else [*row, *context] for row in rows]
+    return [row if creation_context(row) else merged(row, context) for row in rows]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-try:
-    from opentelemetry import trace
-except ModuleNotFoundError as error:
-    raise ImportError(f"{error}: pip install 'cykafka[otel]'") from error
+from opentelemetry import trace
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
@@ -16,7 +13,7 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.library import __version__
 from cykafka._core.common.message import Message
 
-__all__ = ["Attributes", "Spans", "fail", "fail_with", "key_text", "name_of"]
+__all__ = ["Attributes", "Spans", "cause", "fail", "fail_with", "key_text", "name_of"]
 
 Attributes: TypeAlias = dict[str, AttributeValue]
 
@@ -24,9 +21,22 @@ _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
 
 class Spans:
-    """The tracer of a client, and the attributes that all its spans have."""
+    """The tracer of a client, and the attributes that all its spans have.
 
-    def __init__(self, client: Handle, tracer_provider: TracerProvider | None) -> None:
+    Raises
+    ------
+    TypeError
+        The client is none of this class; clients of :mod:`cykafka.aio` cannot be traced.
+    """
+
+    def __init__(
+        self, client: Handle, expected: type[Handle], tracer_provider: TracerProvider | None
+    ) -> None:
+        if not isinstance(client, expected):
+            raise TypeError(
+                f"expected a {expected.__name__}, got {type(client).__name__}; "
+                "asynchronous and wrapped clients cannot be traced"
+            )
         self.tracer: Tracer = trace.get_tracer(
             "cykafka", __version__, tracer_provider, schema_url=_SCHEMA
         )
@@ -100,6 +110,12 @@ def key_text(key: Any) -> str | None:
         return None
 
 
+def cause(error: BaseException) -> KafkaError | None:
+    """The KafkaError of a KafkaException."""
+    first = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return first if isinstance(first, KafkaError) else None
+
+
 def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
     """Set the status of the span, and ``error.type`` to the name of Kafka's error."""
     span.set_attribute("error.type", error.name())
@@ -108,9 +124,12 @@ def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
 
 def fail_with(span: Span, error: BaseException) -> None:
     """Set the status of the span to an exception."""
-    if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
-        fail(span, error.args[0])
+    kafka_error = cause(error)
+    if kafka_error is not None:
+        fail(span, kafka_error)
     else:
-        span.set_attribute("error.type", type(error).__qualname__)
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        span.set_attribute("error.type", f"{module}{kind.__qualname__}")
         span.set_status(Status(StatusCode.ERROR, str(error)))
     span.record_exception(error)

@@ -5,6 +5,9 @@ Unknown fields are skipped, and missing ones have their default.
 
 from __future__ import annotations
 
+import re
+from json import dumps
+
 try:
     import msgspec
 except ModuleNotFoundError as error:
@@ -283,6 +286,12 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(Statistics)
+# librdkafka writes these texts without escapes: client.id, and the texts of errors.
+_RAW_TEXT = re.compile(
+    r'("(?:name|client_id|rebalance_reason|error|reason)": ")(.*?)'
+    r'(?=", "(?:client_id|type|assignment_size|reason|cnt)": )',
+    re.DOTALL,
+)
 
 
 def parse(json: str | bytes) -> Statistics:
@@ -291,7 +300,8 @@ def parse(json: str | bytes) -> Statistics:
     Parameters
     ----------
     json : str or bytes
-        librdkafka's JSON. Fields that this version does not know are skipped.
+        librdkafka's JSON. Fields that this version does not know are skipped. librdkafka does not
+        escape quotation marks in ``client.id`` and in texts of errors; they are read all the same.
 
     Returns
     -------
@@ -305,4 +315,12 @@ def parse(json: str | bytes) -> Statistics:
     try:
         return _decoder.decode(json)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"these are not librdkafka's statistics: {error}") from error
+        try:
+            return _decoder.decode(_escaped(json))
+        except msgspec.MsgspecError:
+            raise ValueError(f"these are not librdkafka's statistics: {error}") from error
+
+
+def _escaped(json: str | bytes) -> str:
+    text = json if isinstance(json, str) else json.decode("utf-8", "replace")
+    return _RAW_TEXT.sub(lambda found: found[1] + dumps(found[2])[1:-1], text)

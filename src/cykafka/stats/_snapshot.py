@@ -87,7 +87,11 @@ def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
     sent = sent_bytes = received = received_bytes = outdated = 0
     for number, now in topic.partitions.items():
         then = earlier.partitions.get(number, _NEW)
-        if then.records > now.records or then.records_received > now.records_received:
+        if (
+            then.records > now.records
+            or then.records_sent > now.records_sent
+            or then.records_received > now.records_received
+        ):
             then = _NEW  # librdkafka forgot the partition and counts from 0 again
         sent += now.records_sent - then.records_sent
         sent_bytes += now.bytes_sent - then.bytes_sent

@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
-import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from inspect import iscoroutinefunction
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -58,7 +59,8 @@ _CLIENT = ["client", "client_id", "type", "group"]
 class StatisticsCollector(Collector):
     """Exports the statistics of this process's clients to Prometheus.
 
-    All its methods may be called from any thread.
+    All its methods may be called from any thread. In a forked child it begins without the clients
+    of the parent.
 
     Parameters
     ----------
@@ -89,11 +91,23 @@ class StatisticsCollector(Collector):
             raise ValueError(f"stale_after: expected seconds above 0, got {stale_after}")
         self._partitions = partitions
         self._stale_after = stale_after
-        self._lock = threading.Lock()
-        self._clients: dict[str, Snapshot] = {}
-        self._unreadable = 0
+        self._begin()
         if registry is not None:
             registry.register(self)
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        # A finalizer or a signal handler may close another client, whose statistics then arrive
+        # in a thread that has the lock.
+        self._lock = threading.RLock()
+        self._clients: dict[str, Snapshot] = {}
+        self._unreadable = 0
+
+    def _locked(self) -> threading.RLock:
+        """The lock. In a forked child it is a new one: a thread of the parent may have the old."""
+        if self._process != os.getpid():
+            self._begin()
+        return self._lock
 
     def instrument(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration of a client, with this collector added.
@@ -102,18 +116,37 @@ class StatisticsCollector(Collector):
         ----------
         config : mapping
             A client's configuration. Its ``group.id`` becomes the label ``group``. Its own
-            ``stats_cb`` is called after the collector.
+            ``stats_cb`` is called after the collector; for a client of :mod:`cykafka.aio` it may
+            be a coroutine function.
 
         Returns
         -------
         dict
             A copy with ``stats_cb``, and with ``statistics.interval.ms`` 5000 unless `config` has
             its own.
+
+        Raises
+        ------
+        TypeError
+            The configuration's ``stats_cb`` is not callable.
         """
-        feed = functools.partial(
-            self._take, group=str(config.get("group.id", "")), then=config.get("stats_cb")
-        )
-        return {"statistics.interval.ms": _INTERVAL_MS, **config, "stats_cb": feed}
+        group = str(config.get("group.id", ""))
+        own: Any = config.get("stats_cb")
+        if own is not None and not callable(own):
+            raise TypeError(f"stats_cb: expected a callable, got {type(own).__name__}")
+
+        def feed(json: str) -> None:
+            self._take(json, group)
+            if own is not None:
+                own(json)
+
+        async def feed_and_await(json: str) -> None:
+            self._take(json, group)
+            await own(json)
+
+        is_async = own is not None and any(map(iscoroutinefunction, (own, type(own).__call__)))
+        callback = feed_and_await if is_async else feed
+        return {"statistics.interval.ms": _INTERVAL_MS, **config, "stats_cb": callback}
 
     def __call__(self, json: str) -> None:
         """Take a client's statistics; a ``stats_cb``. The label ``group`` stays empty.
@@ -124,23 +157,21 @@ class StatisticsCollector(Collector):
             Statistics that cannot be read are logged, and counted as
             ``cykafka_unreadable_statistics_total``.
         """
-        self._take(json, "", None)
+        self._take(json, "")
 
-    def _take(self, json: str, group: str, then: Callable[[str], object] | None) -> None:
+    def _take(self, json: str, group: str) -> None:
         try:
             statistics = parse(json)
-        except ValueError as error:  # librdkafka does not escape the texts of errors
-            with self._lock:
+        except ValueError as error:
+            with self._locked():
                 self._unreadable += 1
             _log.warning("cannot export statistics: %s", error)
-        else:
-            with self._lock:
-                before = self._clients.get(statistics.name)
-                self._clients[statistics.name] = next_snapshot(
-                    before, statistics, group, monotonic()
-                )
-        if then is not None:
-            then(json)
+            return
+        with self._locked():
+            before = self._clients.get(statistics.name)
+            if before is None:
+                self._live()  # forgets closed clients, also if nothing scrapes
+            self._clients[statistics.name] = next_snapshot(before, statistics, group, monotonic())
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without values, by which a registry finds duplicates."""
@@ -148,9 +179,8 @@ class StatisticsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of all clients, for the registry."""
-        clients = self._live()
-        with self._lock:
-            unreadable = self._unreadable
+        with self._locked():
+            clients, unreadable = self._live(), self._unreadable
         return self._metrics(clients, unreadable)
 
     def _metrics(self, clients: list[Snapshot], unreadable: int) -> Iterator[Metric]:
@@ -179,14 +209,13 @@ class StatisticsCollector(Collector):
             )
 
     def _live(self) -> list[Snapshot]:
-        """The clients whose statistics still come; the others are forgotten."""
+        """The clients whose statistics still come; the others are forgotten. With the lock."""
         now = monotonic()
-        with self._lock:
-            for name, client in list(self._clients.items()):
-                limit = self._stale_after or max(_STALE_S, _STALE_INTERVALS * client.interval_s)
-                if now - client.arrived_s > limit:
-                    del self._clients[name]
-            return list(self._clients.values())
+        for name, client in list(self._clients.items()):
+            limit = self._stale_after or max(_STALE_S, _STALE_INTERVALS * client.interval_s)
+            if now - client.arrived_s > limit:
+                self._clients.pop(name, None)
+        return list(self._clients.values())
 
 
 def _labels(client: Snapshot) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -76,11 +77,21 @@ def top(
     options, connection = options or Options(), connection or Connection()
     if options.once or options.json:
         return _print_once(options, connection.brokers())
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual writes the page to standard error.
+    if not all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("the page needs a terminal; use --once or --json")
-    if connection.verbose:
-        raise UsageError("--verbose would write into the page; use it with --once or --json")
+    kind = os.environ.get("TERM", "")
+    if kind in ("", "dumb", "unknown"):
+        raise UsageError(
+            f"the page needs a terminal whose cursor it can move, but TERM is {kind!r}; "
+            "set TERM, or use --once or --json"
+        )
     brokers = connection.brokers()
+    if connection.verbose or "debug" in brokers.config:
+        raise UsageError(
+            "--verbose and the property debug would write into the page; use them with --once or "
+            "--json"
+        )
     try:
         from cykafka.cli.top.view import TopApp
     except ModuleNotFoundError as error:
@@ -91,7 +102,7 @@ def top(
         sampler = Sampler(brokers, client, options.group, options.topic)
         page = TopApp(sampler.sample, options.interval, brokers.servers)
         page.run()
-    return Status.FAILED if page.return_code else Status.OK
+    return page.return_code or Status.OK
 
 
 def _print_once(options: Options, brokers: Brokers) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeVar
 
-from cykafka.cli.top.sampling import Key, Sample
+from cykafka.cli.top.sampling import Group, Key, Position, Sample
 
 _T = TypeVar("_T", int, float)
 
@@ -43,54 +44,50 @@ class History:
     """The latest samples of each partition."""
 
     def __init__(self) -> None:
-        self._before: Sample | None = None
+        self._clock_s: float | None = None
+        self._positions: dict[Key, Position] = {}
         self._courses: dict[Key, deque[int]] = {}
 
     def add(self, sample: Sample) -> list[Row]:
         """The rows after a further sample, in the order of their names."""
-        before = {each.key: each for each in self._before.positions} if self._before else {}
-        seconds = sample.clock_s - self._before.clock_s if self._before else 0.0
-        states = {group.name: group for group in sample.groups}
-        courses = {}
+        seconds = 0.0 if self._clock_s is None else sample.clock_s - self._clock_s
+        groups = {group.name: group for group in sample.groups}
+        positions, courses = {each.key: each for each in sample.positions}, {}
         rows = []
-        for position in sample.positions:
-            course = self._courses.get(position.key) or deque(maxlen=_LENGTH)
-            if position.lag is not None:
-                course.append(position.lag)
-            courses[position.key] = course
-            earlier = before.get(position.key)
-            group = states[position.group]
-            rows.append(
-                Row(
-                    group=position.group,
-                    topic=position.topic,
-                    partition=position.partition,
-                    lag=position.lag,
-                    produced_s=_rate(earlier.end if earlier else None, position.end, seconds),
-                    consumed_s=_rate(
-                        earlier.committed if earlier else None, position.committed, seconds
-                    ),
-                    course=tuple(course),
-                    client_id=position.client_id,
-                    state=group.state,
-                    errors=tuple(filter(None, (group.error, position.error))),
-                )
-            )
-        read = {position.group for position in sample.positions}
-        rows += [
-            Row(
-                group=each.name,
-                topic="",
-                partition=None,
-                partitions=0,
-                state=each.state,
-                errors=tuple(filter(None, (each.error,))),
-            )
-            for each in sample.groups
-            if each.name not in read
-        ]
-        self._before, self._courses = sample, courses
+        for key, now in positions.items():
+            course = courses[key] = self._courses.get(key) or deque(maxlen=_LENGTH)
+            if now.lag is not None:
+                course.append(now.lag)
+            rows.append(_row(self._positions.get(key), now, seconds, course, groups[now.group]))
+        read = {each.group for each in sample.positions}
+        rows += [_row_of_group(each) for each in sample.groups if each.name not in read]
+        self._clock_s, self._positions, self._courses = sample.clock_s, positions, courses
         return rows
+
+
+def _row(
+    before: Position | None, now: Position, seconds: float, course: Iterable[int], group: Group
+) -> Row:
+    return Row(
+        group=now.group,
+        topic=now.topic,
+        partition=now.partition,
+        lag=now.lag,
+        produced_s=_rate(before.end if before else None, now.end, seconds),
+        consumed_s=_rate(before.committed if before else None, now.committed, seconds),
+        course=tuple(course),
+        client_id=now.client_id,
+        state=group.state,
+        errors=tuple(filter(None, (group.error, now.error))),
+    )
+
+
+def _row_of_group(group: Group) -> Row:
+    """The row of a group that reads nothing."""
+    errors = tuple(filter(None, (group.error,)))
+    return Row(
+        group=group.name, topic="", partition=None, partitions=0, state=group.state, errors=errors
+    )
 
 
 def by_group(rows: Iterable[Row]) -> list[Row]:
@@ -136,8 +133,5 @@ def _total(values: list[_T | None]) -> _T | None:
 
 def _added(courses: list[tuple[int, ...]]) -> tuple[int, ...]:
     """The sum of courses that end together."""
-    length = max(map(len, courses))
-    return tuple(
-        sum(course[-back] for course in courses if len(course) >= back)
-        for back in range(length, 0, -1)
-    )
+    from_the_end = zip_longest(*map(reversed, courses), fillvalue=0)
+    return tuple(map(sum, from_the_end))[::-1]

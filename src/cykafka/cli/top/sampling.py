@@ -115,19 +115,9 @@ class Sampler:
             No broker answers. The next call may succeed.
         """
         metadata = self._brokers.metadata(self._client)
-        try:
-            listing = self._wait(
-                self._client.list_consumer_groups(request_timeout=self._brokers.timeout)
-            )
-        except (KafkaException, FutureTimeoutError) as error:
-            raise Failed(f"cannot list the groups: {_text(error)}") from None
-        listed = {
-            each.group_id: getattr(each, "state", None)
-            for each in listing.valid or ()
-            if _matches(each.group_id, self._groups)
-        }
-        described, failed = self._described(sorted(listed))
-        committed, without = self._committed(sorted(listed))
+        listed, errors = self._listed()
+        described, failed = self._described(list(listed))
+        committed, without = self._committed(list(listed))
         owners = {name: _owners(group) for name, group in described.items()}
         keys = {
             (name, *partition)
@@ -160,7 +150,7 @@ class Sampler:
                 members=len(described[name].members) if name in described else 0,
                 error=without.get(name) or failed.get(name),
             )
-            for name, state in sorted(listed.items())
+            for name, state in listed.items()
         ]
         if self._topics:  # groups that do not read these topics are left out
             kept = {group for group, _, _ in keys}
@@ -170,10 +160,24 @@ class Sampler:
             time_s=time_s,
             groups=tuple(groups),
             positions=tuple(positions),
-            errors=tuple(
-                f"a broker cannot list groups: {reason(each)}" for each in listing.errors or ()
-            ),
+            errors=errors,
         )
+
+    def _listed(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The state of each group that matches, by its name, and the errors of brokers."""
+        try:
+            listing = self._wait(
+                self._client.list_consumer_groups(request_timeout=self._brokers.timeout)
+            )
+        except (KafkaException, FutureTimeoutError) as error:
+            raise Failed(f"cannot list the groups: {_text(error)}") from None
+        states = {
+            each.group_id: getattr(each, "state", None)
+            for each in listing.valid or ()
+            if _matches(each.group_id, self._groups)
+        }
+        errors = (f"a broker cannot list groups: {reason(each)}" for each in listing.errors or ())
+        return dict(sorted(states.items())), tuple(errors)
 
     def _wait(self, future: Future[_T]) -> _T:
         return future.result(self._brokers.timeout + _GRACE_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from textual.events import Resize
 from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static
 
-from cykafka.cli.failures import Failed
+from cykafka.cli.failures import Failed, Status
+from cykafka.cli.printable import printable
 from cykafka.cli.top.history import History, Row, by_group, sparkline
 from cykafka.cli.top.sampling import Sample
 
@@ -29,6 +32,7 @@ _SERVERS = 20
 # More rows would stop the page for a part of a second whenever a sample arrives.
 _MOST_ROWS = 200
 _PADDING = 1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SORTS: dict[str, Callable[[Row], Any]] = {
     "lag": lambda row: -1 if row.lag is None else row.lag,
     "in": lambda row: -1.0 if row.produced_s is None else row.produced_s,
@@ -36,6 +40,8 @@ _SORTS: dict[str, Callable[[Row], Any]] = {
     "errors": lambda row: len(row.errors),
     "name": lambda row: 0,  # the rows come in this order
 }
+# The column in whose title the order of the rows is shown.
+_SORTED = {"lag": "LAG", "in": "IN/s", "out": "OUT/s", "errors": "COURSE", "name": "GROUP"}
 
 
 class TopApp(App[None]):
@@ -73,14 +79,15 @@ class TopApp(App[None]):
         Binding("slash", "filter", "Filter"),
         Binding("p", "pause", "Pause"),
         Binding("escape", "clear", "Clear", show=False),
-        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),  # not "copy", as in Textual
+        Binding("ctrl+c", "interrupt", show=False, priority=True),  # not "copy", as in Textual
     ]
 
     class Sampled(Message):
         """A sample was taken."""
 
-        def __init__(self, sample: Sample) -> None:
+        def __init__(self, sample: Sample, rows: list[Row]) -> None:
             self.sample = sample
+            self.rows = rows
             super().__init__()
 
     class Unanswered(Message):
@@ -133,6 +140,9 @@ class TopApp(App[None]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
+        # Without a handler the process would end at once and leave the terminal as it is.
+        for each in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(each, self.action_interrupt)
         self._table.focus()
         self._show()
         self.sampling.start()
@@ -147,7 +157,9 @@ class TopApp(App[None]):
         while not self._stop.is_set():
             begun = time.monotonic()
             try:
-                self.post_message(self.Sampled(self._sample()))
+                sample = self._sample()
+                # Here, because the rows of 10,000 partitions take a tenth of a second.
+                self.post_message(self.Sampled(sample, self._history.add(sample)))
             except Failed as error:
                 self.post_message(self.Unanswered(str(error)))
             except Exception as error:  # the page must not freeze without a word
@@ -158,15 +170,14 @@ class TopApp(App[None]):
     # -- messages
 
     def on_top_app_sampled(self, message: Sampled) -> None:
-        rows = self._history.add(message.sample)
-        self._set_failure("\n".join(message.sample.errors))
+        self._set_failure("\n".join(map(printable, message.sample.errors)))
         if not self._paused:
-            self._latest, self._rows = message.sample, rows
+            self._latest, self._rows = message.sample, message.rows
             self._show()
 
     def on_top_app_unanswered(self, message: Unanswered) -> None:
         age = f", {self._now() - self._latest.time_s:.0f} s old" if self._latest else ""
-        self._set_failure(f"no new sample{age}; trying again: {message.error}")
+        self._set_failure(f"no new sample{age}; trying again: {printable(message.error)}")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         self._show_detail()
@@ -179,6 +190,9 @@ class TopApp(App[None]):
         self._table.focus()
 
     # -- keys
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=Status.INTERRUPTED)
 
     def action_sort(self, column: str) -> None:
         self._sort, self._reverse = column, False
@@ -213,10 +227,10 @@ class TopApp(App[None]):
 
     def _show(self) -> None:
         rows = by_group(self._rows) if self._grouped else self._rows
-        pattern = self._pattern.casefold()
-        rows = [row for row in rows if pattern in f"{row.group}\n{row.topic}".casefold()]
-        # Names go up, figures down. The sort is stable, so rows of one figure are in order.
-        descending = self._reverse != (self._sort != "name")
+        if pattern := self._pattern.casefold():
+            rows = [row for row in rows if pattern in f"{row.group}\n{row.topic}".casefold()]
+        # The sort is stable, so rows of one figure are in the order of their names.
+        descending = self._descending
         if self._sort == "name":
             rows = rows[::-1] if descending else rows
         else:
@@ -226,22 +240,35 @@ class TopApp(App[None]):
         self._show_summary()
         self._show_detail()
 
+    @property
+    def _descending(self) -> bool:
+        """Names go up and figures down, unless the user has reversed the order."""
+        return self._reverse != (self._sort != "name")
+
     def _show_table(self, rows: list[Row]) -> None:
         table = self._table
-        selected = self._key_at(table.cursor_row)
+        # The cursor follows a row that the user has moved it to. In the first line it stays there.
+        selected = self._row_at(table.cursor_row) if table.cursor_row > 0 else None
+        scrolled = table.scroll_y
         widths = _widths(self.size.width)
         table.clear(columns=True)
         for title, width in widths.items():
             justify: JustifyMethod = "right" if title in _NUMBERS else "left"
-            table.add_column(Text(title, justify=justify), width=width)
+            arrow = "▾" if self._descending else "▴"
+            text = f"{title}{arrow}" if title == _SORTED[self._sort] else title
+            table.add_column(Text(text, justify=justify), width=width)
         for row in rows:
             table.add_row(*_cells(row, widths))
         self._shown = rows
-        at = next((at for at, row in enumerate(rows) if _key(row) == selected), 0)
-        table.move_cursor(row=at, animate=False)
+        if selected is None:
+            self.call_after_refresh(table.scroll_to, y=scrolled, animate=False)
+        else:
+            key = _key(selected)
+            at = next((at for at, row in enumerate(rows) if _key(row) == key), 0)
+            table.move_cursor(row=at, animate=False)
 
-    def _key_at(self, row: int) -> tuple[str, str, int | None] | None:
-        return _key(self._shown[row]) if 0 <= row < len(self._shown) else None
+    def _row_at(self, line: int) -> Row | None:
+        return self._shown[line] if 0 <= line < len(self._shown) else None
 
     def _show_summary(self) -> None:
         parts = [f"cykafka top  {_shortened(self._servers, _SERVERS)}"]
@@ -260,8 +287,7 @@ class TopApp(App[None]):
         self._summary.update("  ".join(parts))
 
     def _show_detail(self) -> None:
-        at = self._table.cursor_row
-        row = self._shown[at] if 0 <= at < len(self._shown) else None
+        row = self._row_at(self._table.cursor_row)
         if row is None:
             nothing = "no group matches" if self._latest is not None else ""
             self._detail.update(nothing)
@@ -272,9 +298,9 @@ class TopApp(App[None]):
         parts = [where, row.state]
         if row.client_id is not None:
             parts.append(f"client {row.client_id}")
-        text = Text("  ".join(parts))
+        text = Text(printable("  ".join(parts)))
         for error in row.errors:
-            text.append(f"  {error}", style="bold red")
+            text.append(f"  {printable(error)}", style="bold red")
         self._detail.update(text)
 
 
@@ -314,6 +340,7 @@ def _cells(row: Row, widths: dict[str, int]) -> list[Text]:
 
 def _shortened(name: str, width: int) -> str:
     """Names often differ in their ends, so the middle is left out."""
+    name = printable(name)
     if len(name) <= width:
         return name
     end = (width - 1) // 2
