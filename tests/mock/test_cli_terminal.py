@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,6 +113,54 @@ def test_second_ctrl_c_drops_records_that_nobody_takes(
     assert status == 130
     assert "standard input, line 2: Local: Purged in" in rest
     assert re.search("topic: 1 record, .*; 1 failed", rest)
+
+
+def test_second_signal_reports_records_that_wait_for_room(own: Any) -> None:
+    own.create_topic("topic", 1)
+    brokers = ["-b", own.bootstrap_servers]
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "cykafka", "produce", "topic", *brokers,
+             "-X", "queue.buffering.max.messages=10"],
+            stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as writer,
+        Consumer({"bootstrap.servers": own.bootstrap_servers, "group.id": "g"}) as consumer,
+    ):  # fmt: skip
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        writer.stdin.write("first\n")
+        writer.stdin.flush()
+        consumer.assign([TopicPartition("topic", 0, 0)])
+        assert consumer.poll(WAIT_S).value() == b"first"
+        own.broker_down()
+        writer.stdin.write("x\n" * 100)
+        writer.stdin.flush()
+        assert "no broker is reachable" in writer.stderr.readline()
+        writer.send_signal(signal.SIGINT)
+        assert "interrupted; waiting for 100 records" in writer.stderr.readline()
+        writer.send_signal(signal.SIGINT)
+        _, err = writer.communicate(timeout=WAIT_S)
+
+    assert writer.returncode == 130
+    assert "standard input, line 2: Local: " in err
+    assert "and 95 more records failed" in err
+    assert re.search("topic: 1 record, .*; 100 failed", err)
+
+
+def test_consume_in_a_pipe_draws_nothing(own: Any) -> None:
+    own.create_topic("topic", 1)
+    with Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+        producer.produce("topic", b"x")
+        producer.flush(WAIT_S)
+    command = f"{sys.executable} -m cykafka consume topic -b {own.bootstrap_servers} -e | cat"
+    child = pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8", timeout=WAIT_S)
+    try:
+        status, rest = end(child)
+    finally:
+        child.close(force=True)
+    assert status == 0
+    assert "x\r\n" in rest
+    assert "\x1b" not in rest
 
 
 def test_consume_on_a_terminal_shows_places_and_escapes_controls(

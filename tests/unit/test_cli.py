@@ -153,6 +153,26 @@ def test_full_output_is_an_error() -> None:
     assert run.stderr == "cannot write the output: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "out", "error"),
+    [
+        ("version >&-", 1, "", "cannot write the output: Bad file descriptor\n"),
+        ("unknown 2>&-", 2, "", ""),
+        ("produce t -b localhost:1 - <&-", 1, "", None),
+    ],
+)
+def test_closed_standard_stream_is_no_traceback(
+    command: str, status: int, out: str, error: str | None
+) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m cykafka {command}', sys.executable],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (status, out)
+    assert "Traceback" not in run.stderr
+    assert error is None or run.stderr == error
+
+
 def test_argument_too_many_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "file", "geheim"]) == 2
 

@@ -79,6 +79,27 @@ def test_properties_file_skips_comments_and_blanks(tmp_path: Path) -> None:
     assert properties == {"bootstrap.servers": "a:1", "sasl.password": "a=b # c"}
 
 
+def test_properties_file_of_windows_keeps_every_character_of_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes("\ufeffbootstrap.servers=a:1\r\nsasl.password=a\x0c\u2028b\r\n".encode())
+
+    properties = Connection(config=file).properties()
+
+    assert properties == {"bootstrap.servers": "a:1", "sasl.password": "a\x0c\u2028b"}
+
+
+def test_user_without_a_home_needs_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)  # as in a container with --user
+    assert Connection(bootstrap_servers="a:1").properties() == {"bootstrap.servers": "a:1"}
+    with pytest.raises(UsageError, match="sasl.password: cannot read the file after @"):
+        Connection(bootstrap_servers="a:1", overrides=("sasl.password=@~/x",)).properties()
+
+
 def test_toml_file_has_nested_and_quoted_keys(tmp_path: Path) -> None:
     file = tmp_path / "client.toml"
     file.write_text('bootstrap.servers = "a:1"\n"linger.ms" = 5\n[sasl]\nusername = "u"\n')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -25,6 +26,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
+        self.since = math.inf
+        """When the first signal came, by time.monotonic()."""
 
     def __enter__(self) -> Self:
         self._read_end, write_end = os.pipe()
@@ -52,6 +55,7 @@ class Interrupts:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        self.since = time.monotonic()
 
     def readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
         """Wait until a file can be read; False if a signal came first.

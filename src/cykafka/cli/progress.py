@@ -10,13 +10,11 @@ from typing import Self
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-__all__ = ["Meter", "counted"]
+from cykafka.cli.counts import counted
 
-
-def counted(count: int, noun: str) -> str:
-    """``1 record`` or ``2,000 records``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+__all__ = ["Meter"]
 
 
 class Meter:
@@ -79,7 +77,7 @@ class Meter:
     def say(self, text: str) -> None:
         """Print a line on standard error, above the bar."""
         if self._progress is not None:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(Text(text), soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
