@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -117,24 +118,19 @@ def test_second_ctrl_c_drops_records_that_nobody_takes(
 
 def test_second_signal_reports_records_that_wait_for_room(own: Any) -> None:
     own.create_topic("topic", 1)
-    brokers = ["-b", own.bootstrap_servers]
-    with (
-        subprocess.Popen(
-            [sys.executable, "-m", "cykafka", "produce", "topic", *brokers,
-             "-X", "queue.buffering.max.messages=10"],
-            stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as writer,
-        Consumer({"bootstrap.servers": own.bootstrap_servers, "group.id": "g"}) as consumer,
-    ):  # fmt: skip
+    command = ["produce", "topic", "-b", own.bootstrap_servers]
+    with subprocess.Popen(
+        [sys.executable, "-m", "cykafka", *command, "-X", "queue.buffering.max.messages=10"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
+    ) as writer:  # fmt: skip
         assert writer.stdin is not None
         assert writer.stderr is not None
         writer.stdin.write("first\n")
-        writer.stdin.flush()
-        consumer.assign([TopicPartition("topic", 0, 0)])
-        assert consumer.poll(WAIT_S).value() == b"first"
+        with Consumer({"bootstrap.servers": own.bootstrap_servers, "group.id": "g"}) as consumer:
+            consumer.assign([TopicPartition("topic", 0, 0)])
+            assert consumer.poll(WAIT_S).value() == b"first"
         own.broker_down()
-        writer.stdin.write("x\n" * 100)
-        writer.stdin.flush()
+        os.write(writer.stdin.fileno(), b"x\n" * 100)
         assert "no broker is reachable" in writer.stderr.readline()
         writer.send_signal(signal.SIGINT)
         assert "interrupted; waiting for 100 records" in writer.stderr.readline()

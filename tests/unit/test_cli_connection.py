@@ -96,7 +96,7 @@ def test_user_without_a_home_needs_no_profiles(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", unknown)  # as in a container with --user
     assert Connection(bootstrap_servers="a:1").properties() == {"bootstrap.servers": "a:1"}
-    with pytest.raises(UsageError, match="sasl.password: cannot read the file after @"):
+    with pytest.raises(UsageError, match=r"sasl\.password: cannot read the file after @"):
         Connection(bootstrap_servers="a:1", overrides=("sasl.password=@~/x",)).properties()
 
 

@@ -117,7 +117,7 @@ def test_headers_are_before_the_key(read: Reader) -> None:
 def test_header_that_librdkafka_cannot_send_is_a_bad_line(read: Reader) -> None:
     chunks = read(b"a=1|x\na\0=1|y\n", header_delimiter=b"|").lines()
     assert next(chunks).values == [b"x"]
-    with pytest.raises(BadLine, match="line 2: headers: .* NUL"):
+    with pytest.raises(BadLine, match=r"line 2: headers: .* NUL"):
         next(chunks)
 
 

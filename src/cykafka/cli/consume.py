@@ -124,7 +124,7 @@ def consume(
         member = None
         total = None
         if options.group is not None:
-            member = Member(consumer, list(topics), options.exit, brokers.timeout)
+            member = Member(consumer, list(dict.fromkeys(topics)), options.exit, brokers.timeout)
             batches = member.batches()
         else:
             parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)

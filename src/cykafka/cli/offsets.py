@@ -99,14 +99,11 @@ def spans(
     found_spans = []
     for (topic, partition), (low, high) in marks.items():
         first = starts[topic, partition]
-        if start.kind in ("offset", "stored") and first < low:
-            warn(f"{topic}[{partition}]: offset {first} was deleted; reading begins at {low}")
-        if start.kind in ("offset", "stored") and first > high:
-            warn(
-                f"{topic}[{partition}]: offset {first} is after the end; reading begins at {high}"
-            )
-        first = min(max(first, low), high)
-        found_spans.append(Span(topic, partition, first, max(ends[topic, partition], first)))
+        begin = min(max(first, low), high)
+        if begin != first and start.kind in ("offset", "stored"):
+            why = "was deleted" if first < low else "is after the end"
+            warn(f"{topic}[{partition}]: offset {first} {why}; reading begins at {begin}")
+        found_spans.append(Span(topic, partition, begin, max(ends[topic, partition], begin)))
     return found_spans
 
 

@@ -337,11 +337,8 @@ class _Sender:
         """Count outcomes, waiting for the next; after a signal, say what the command waits for."""
         self._producer.poll(_SLICE_S)
         self.settle()
-        if (
-            self._flying
-            and not self._told
-            and time.monotonic() > self._interrupts.since + _SLICE_S
-        ):
+        late = time.monotonic() > self._interrupts.since + _SLICE_S
+        if self._flying and late and not self._told:
             self._told = True
             waiting = counted(self.waiting, "record")
             self.meter.warn(f"interrupted; waiting for {waiting}, Ctrl-C drops them")
