@@ -36,7 +36,12 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     """
     try:
         app = importlib.import_module(module).app
-        from cyclopts import CycloptsError, RepeatArgumentError, UnusedCliTokensError
+        from cyclopts import (
+            CycloptsError,
+            RepeatArgumentError,
+            UnknownOptionError,
+            UnusedCliTokensError,
+        )
 
         from cykafka._console import PipedConsole
     except ModuleNotFoundError as error:
@@ -65,6 +70,10 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
             if isinstance(error, UnusedCliTokensError):
                 # They may be secrets: `--kafka sasl.password x` in place of sasl.password=x.
                 text = f"{len(error.unused_tokens or ())} arguments too many: an option takes one"
+            elif isinstance(error, UnknownOptionError):
+                # Its value may be a secret: `--sasl.password=x` in place of -X sasl.password=x.
+                option = error.token.value
+                text = text.replace(option, option.partition("=")[0])
             elif isinstance(error, RepeatArgumentError):
                 text = f"{text} Give one value; several are separated by commas."
             command = " ".join((name, *(error.command_chain or ())))

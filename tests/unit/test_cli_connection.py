@@ -193,6 +193,14 @@ def test_secret_is_in_no_error(arguments: list[str], capfd: pytest.CaptureFixtur
     assert SECRET not in out + err
 
 
+def test_secret_of_an_unknown_option_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["consume", "topic", f"--sasl.password={SECRET}"]) == 2
+
+    err = capfd.readouterr().err
+    assert "Unknown option: --sasl.password." in err
+    assert SECRET not in err
+
+
 def test_secret_in_a_file_without_equals_is_not_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
