@@ -101,7 +101,8 @@ def test_command_reads_partitions_without_a_group_permission(
 ) -> None:  # fmt: skip
     assert write(make_producer(config_of("alice")), own) is None
     allow(secured, "mallory", ResourceType.TOPIC, own, AclOperation.READ)
-    options = [each for pair in config_of("mallory").items() for each in ("-X", "=".join(pair))]
+    config = {**config_of("mallory"), "group.id": own}
+    options = [each for pair in config.items() for each in ("-X", "=".join(pair))]
 
     assert main(["consume", own, "-e", *options]) == 0, capfd.readouterr().err
 
