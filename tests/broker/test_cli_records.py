@@ -477,6 +477,15 @@ def test_closed_pipe_ends_the_consumer_quietly(ten: str) -> None:
     assert result.stderr == b""
 
 
+def test_closed_input_is_an_error(one: str) -> None:
+    result = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m cykafka produce "$1" -q <&-', sys.executable, one],
+        stderr=subprocess.PIPE, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stderr == b"cykafka: cannot read standard input: Bad file descriptor\n"
+
+
 def test_full_disk_is_an_error(ten: str) -> None:
     with open("/dev/full", "wb") as full:
         result = subprocess.run(

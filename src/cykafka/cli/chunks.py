@@ -197,7 +197,7 @@ class Input:
                         return
                     yield block
         except OSError as error:
-            raise Failed(f"cannot read {path}: {error.strerror}") from None
+            raise Failed(f"cannot read {_name(path)}: {error.strerror}") from None
 
     def _pieces(self, path: Path, delimiter: bytes) -> Iterator[tuple[str, int, list[bytes], int]]:
         """The name of the file, the number of the first line, lines, and their bytes."""

@@ -52,7 +52,7 @@ class Options:
     until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
     exit: Annotated[bool, flag("--exit", "-e", group=_WHERE)] = False
-    """exit at the end, as it is at the start; the same as --until end"""
+    """exit at the end, as it is at the start; with -G, when all partitions are at their ends"""
     partition: Annotated[
         tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
     ] = ()
