@@ -26,12 +26,12 @@ app = App(
 )
 app.command(
     produce.produce,
-    usage="Usage: cykafka produce [OPTIONS] TOPIC [FILE...]\n",
+    usage="Usage: cykafka produce [OPTIONS] TOPIC [FILE...]",
     help_epilogue=produce.HELP_EPILOGUE,
 )
 app.command(
     consume.consume,
-    usage="Usage: cykafka consume [OPTIONS] TOPIC...\n",
+    usage="Usage: cykafka consume [OPTIONS] TOPIC...",
     help_epilogue=consume.HELP_EPILOGUE,
 )
 app.command(top.top, help_epilogue=top.HELP_EPILOGUE)
