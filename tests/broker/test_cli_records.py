@@ -400,7 +400,7 @@ def test_group_commits_what_was_printed(
     assert (first.status, first.out) == (0, b"0123")
     stored = run("consume", ten, "-D", "", "-o", "stored", "-X", f"group.id={group}", "-e")
     assert stored.out == b"456789"
-    assert run("consume", ten, "-D", "", "-G", group, "-e").out == b"456789"
+    assert run("consume", ten, ten, "-D", "", "-G", group, "-e").out == b"456789"
     assert run("consume", ten, "-D", "", "-G", group, "-e").out == b""
 
 

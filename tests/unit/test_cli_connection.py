@@ -193,6 +193,14 @@ def test_secret_is_in_no_error(arguments: list[str], capfd: pytest.CaptureFixtur
     assert SECRET not in out + err
 
 
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_topic_that_is_not_utf_8_is_an_error(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "\udcff", "-b", "localhost:1"]) == 2
+    assert capfd.readouterr().err == "cykafka: an argument is not UTF-8\n"
+
+
 def test_secret_of_an_unknown_option_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["consume", "topic", f"--sasl.password={SECRET}"]) == 2
 
