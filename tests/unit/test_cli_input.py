@@ -341,10 +341,15 @@ def test_second_signal_raises_and_the_handlers_return(read: Reader) -> None:
     with inner:
         signal.raise_signal(signal.SIGINT)
         assert inner.requested
-        assert not inner.pause(60)
+        assert not inner.pause(60, lambda: None)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_pause_calls_a_function_meanwhile() -> None:
+    with Interrupts() as interrupts:
+        assert not interrupts.pause(60, lambda: signal.raise_signal(signal.SIGINT))
 
 
 def test_limit_cuts_within_a_chunk() -> None:
@@ -357,14 +362,13 @@ def test_limit_cuts_within_a_chunk() -> None:
 def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
 
-    class Clock(Interrupts):
-        def pause(self, seconds: float) -> bool:
-            now[0] += max(seconds, 0)
-            return True
+    def pause(seconds: float) -> bool:
+        now[0] += max(seconds, 0)
+        return True
 
     monkeypatch.setattr("cykafka.cli.produce.time.monotonic", lambda: now[0])
     chunk = Chunk("f", range(1, 101), [b"x"] * 100)
-    parts = list(_paced(iter([chunk]), 50.0, Clock()))
+    parts = list(_paced(iter([chunk]), 50.0, pause))
     assert sum(len(part.values) for part in parts) == 100
     assert max(len(part.values) for part in parts) == 2
     assert now[0] == pytest.approx(100 + 98 / 50)

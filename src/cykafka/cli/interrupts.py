@@ -75,12 +75,13 @@ class Interrupts:
             meanwhile()
         return False
 
-    def pause(self, seconds: float) -> bool:
-        """Wait; False if a signal ended the wait."""
+    def pause(self, seconds: float, meanwhile: Callable[[], object]) -> bool:
+        """Wait; False if a signal ended the wait. `meanwhile` is called as by `readable`."""
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._read_end], [], [], left)
+            ready, _, _ = select.select([self._read_end], [], [], min(left, _TICK_S))
             self._drain(ready)
+            meanwhile()
         return not self.requested
 
     def _drain(self, ready: list[int]) -> None:

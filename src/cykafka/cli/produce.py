@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -328,6 +328,10 @@ class _Sender:
         while self._flying and self._flying[0].delivery.done:
             self._settle_first()
 
+    def pause(self, seconds: float) -> bool:
+        """Wait, counting outcomes; False if a signal ended the wait."""
+        return self._interrupts.pause(seconds, self.settle)
+
     def finish(self) -> None:
         """Wait for the outcomes of all records."""
         while self._flying:
@@ -383,8 +387,11 @@ def _send_all(sender: _Sender, chunks: Iterator[Chunk], interrupts: Interrupts) 
     """Send everything; the status of the command so far."""
     options = sender.options
     failure: Failed | KafkaException | None = None
+    chunks = _limited(chunks, options.count)
+    if options.rate is not None:
+        chunks = _paced(chunks, options.rate, sender.pause)
     try:
-        for chunk in _paced(_limited(chunks, options.count), options.rate, interrupts):
+        for chunk in chunks:
             sender.send(chunk)
             if interrupts.requested:
                 break
@@ -413,17 +420,16 @@ def _limited(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]:
             return
 
 
-def _paced(chunks: Iterator[Chunk], rate: float | None, interrupts: Interrupts) -> Iterator[Chunk]:
-    if rate is None:
-        yield from chunks
-        return
+def _paced(
+    chunks: Iterator[Chunk], rate: float, pause: Callable[[float], bool]
+) -> Iterator[Chunk]:
     step = max(int(rate / _BEATS), 1)
     due = time.monotonic()
     for chunk in chunks:
         for start in range(0, len(chunk.lines), step):
             part = chunk.part(start, start + step)
             due = max(due, time.monotonic() - 1 / _BEATS)  # no burst after a pause of the input
-            if not interrupts.pause(due - time.monotonic()):
+            if not pause(due - time.monotonic()):
                 return
             yield part
             due += len(part.lines) / rate
