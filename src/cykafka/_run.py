@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["open_standard_streams", "pairs", "run_app", "run_command"]
+__all__ = ["pairs", "run_app", "run_command"]
 
 # What a write to a full disk, beyond a quota or a limit, or to a closed output raises.
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -84,22 +84,6 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     return run_command(run)
 
 
-def open_standard_streams() -> None:
-    """Open the standard streams that the caller of the process has closed.
-
-    Otherwise a socket could get the number of the stream. The opened streams refuse input and
-    output, except standard error, which drops messages.
-    """
-    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
-    sys.stdin = sys.stdin or os.fdopen(0)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-
-
 def pairs(settings: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Names and values from texts such as ``NAME=VALUE``.
 
@@ -123,6 +107,7 @@ def run_command(work: Callable[[], int]) -> int:
     work : callable
         The command; it returns its exit status.
     """
+    _open_standard_streams()
     try:
         try:
             return work()
@@ -143,3 +128,19 @@ def run_command(work: Callable[[], int]) -> int:
 def _drop_output() -> None:
     """Python must not write to standard output again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that the caller of the process has closed.
+
+    Otherwise a socket could get the number of the stream. The opened streams refuse input and
+    output, except standard error, which drops messages.
+    """
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")

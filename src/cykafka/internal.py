@@ -26,7 +26,7 @@ from cykafka._core.produce.publication import (
     publication,
     transactions_of,
 )
-from cykafka._run import open_standard_streams, pairs, run_app, run_command
+from cykafka._run import pairs, run_app, run_command
 
 __all__ = [
     "OWN_KEYS",
@@ -55,7 +55,6 @@ __all__ = [
     "list_topics",
     "murmur2_hash",
     "offsets_for_times",
-    "open_standard_streams",
     "pairs",
     "publication",
     "run_app",

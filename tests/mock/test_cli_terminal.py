@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,33 +111,6 @@ def test_second_ctrl_c_drops_records_that_nobody_takes(
     assert status == 130
     assert "standard input, line 2: Local: Purged in" in rest
     assert re.search("topic: 1 record, .*; 1 failed", rest)
-
-
-def test_second_signal_reports_records_that_wait_for_room(own: Any) -> None:
-    own.create_topic("topic", 1)
-    command = ["produce", "topic", "-b", own.bootstrap_servers]
-    with subprocess.Popen(
-        [sys.executable, "-m", "cykafka", *command, "-X", "queue.buffering.max.messages=10"],
-        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
-    ) as writer:  # fmt: skip
-        assert writer.stdin is not None
-        assert writer.stderr is not None
-        writer.stdin.write("first\n")
-        with Consumer({"bootstrap.servers": own.bootstrap_servers, "group.id": "g"}) as consumer:
-            consumer.assign([TopicPartition("topic", 0, 0)])
-            assert consumer.poll(WAIT_S).value() == b"first"
-        own.broker_down()
-        os.write(writer.stdin.fileno(), b"x\n" * 100)
-        assert "no broker is reachable" in writer.stderr.readline()
-        writer.send_signal(signal.SIGINT)
-        assert "interrupted; waiting for 100 records" in writer.stderr.readline()
-        writer.send_signal(signal.SIGINT)
-        _, err = writer.communicate(timeout=WAIT_S)
-
-    assert writer.returncode == 130
-    assert "standard input, line 2: Local: " in err
-    assert "and 95 more records failed" in err
-    assert re.search("topic: 1 record, .*; 100 failed", err)
 
 
 def test_consume_in_a_pipe_draws_nothing(own: Any) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cykafka.cli.failures import run_reporting
-from cykafka.internal import open_standard_streams, run_app, run_command
+from cykafka.internal import run_app, run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,11 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
-    open_standard_streams()
     if arguments == ["version"]:  # bug reports need it, whatever is installed
         return run_command(version)
-    # A file named - is standard input. cyclopts takes a single - for an option, so replace it;
-    # parameters.option() restores the hyphens that are values of options.
+    # A file named - is the standard input; cyclopts takes a single - for an option.
     arguments = ["/dev/stdin" if each == "-" else each for each in arguments]
     return run_reporting(lambda: run_app("cykafka.cli.app", arguments, extra="cli"))
 

@@ -31,7 +31,6 @@ from rich.progress import (
 from rich.table import Table
 
 from cykafka.cli import worker
-from cykafka.cli.chunks import STANDARD_INPUT
 from cykafka.cli.source import Source, SourceError, open_source
 from cykafka.cli.verify import Verifier
 from cykafka.internal import pairs
@@ -43,6 +42,8 @@ _EMBEDDED_READER = {"fetch.wait.max.ms": 10}
 _GRACE_S = 2.0
 _JOIN_S = 5.0
 _COUNT_EVERY = 1_000
+# `-` on the command line; cyclopts would take that for an option.
+STANDARD_INPUT = Path("/dev/stdin")
 
 
 class DemoError(Exception):
@@ -93,7 +94,7 @@ class Options:
     """partitions of the topic, if the demo starts the brokers"""
     config: Annotated[
         list[str],
-        Parameter(name=["--property", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
+        Parameter(name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
     ] = field(default_factory=list)
     """a setting for both clients, such as security.protocol=SSL; repeatable"""
 

@@ -36,7 +36,8 @@ def read_profile(name: str | None) -> dict[str, str]:
         There is no such profile, or the file is not valid.
     """
     path = profile_file()
-    if not os.path.exists(path):  # also if the folder is another user's
+    # os.path.exists is false for a home of another user, where Path.exists raises.
+    if not os.path.exists(path):
         if name is None:
             return {}
         raise UsageError(f"there is no profile {name!r}: the file {path} is missing")

@@ -12,9 +12,12 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from cykafka.cli.counts import counted
+__all__ = ["Meter", "counted"]
 
-__all__ = ["Meter"]
+
+def counted(count: int, noun: str) -> str:
+    """``1 record`` or ``2,000 records``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class Meter:

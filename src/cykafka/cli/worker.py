@@ -16,10 +16,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cykafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from cykafka.cli.counts import counted
-from cykafka.cli.failures import reason
 from cykafka.cli.source import Record, Source, SourceError, record_size
-from cykafka.cli.verify import digest, sequence_of
+from cykafka.cli.verify import digest, record_count, sequence_of
 
 # Both small beside what the writer may be ahead, so that neither side waits long for the other.
 _CHUNK = 2_000
@@ -141,7 +139,7 @@ def check(job: Job) -> None:
         _producer(job).close()
         _consumer(job).close()
     except (KafkaException, ValueError) as error:
-        raise SettingError(reason(error)) from error
+        raise SettingError(_reason(error)) from error
 
 
 def _producer(job: Job, **callbacks: Callable[..., None]) -> Producer:
@@ -182,7 +180,7 @@ def _guarded(connection: Connection, work: Callable[[], Done]) -> None:
         try:
             result: Done | Failed = work()
         except (KafkaException, SourceError, _Failure) as error:
-            result = Failed(reason(error))
+            result = Failed(_reason(error))
         connection.send(result)
         while True:  # the parent may still be sending; it closes the pipe when it has the result
             connection.recv()
@@ -203,6 +201,11 @@ def _listener(connection: Connection) -> Callable[[KafkaError], None]:
 
 class _Failure(Exception):
     pass
+
+
+def _reason(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)
 
 
 def _write(connection: Connection, job: Job, source: Source) -> Done:
@@ -254,7 +257,7 @@ def _publish(
     deadline = time.monotonic() + job.timeout
     while left := producer.flush(_SLICE_S):
         if time.monotonic() >= deadline:
-            raise _Failure(f"{counted(left, 'record')} not delivered within {job.timeout:g} s")
+            raise _Failure(f"{record_count(left)} not delivered within {job.timeout:g} s")
         allowed = _read_so_far(connection, allowed, 0)
     _check_delivered(failures)
     clock.stop()
@@ -281,7 +284,7 @@ def _produce(producer: Producer, topic: str, record: Record) -> None:
         except BufferError:
             producer.poll(_SLICE_S)
         except KafkaException as error:
-            raise _Failure(f"record {record.sequence}: {reason(error)}") from error
+            raise _Failure(f"record {record.sequence}: {_reason(error)}") from error
 
 
 def _read_so_far(connection: Connection, known: int, timeout: float) -> int:
@@ -294,7 +297,7 @@ def _read_so_far(connection: Connection, known: int, timeout: float) -> int:
 
 def _check_delivered(failures: list[KafkaError]) -> None:
     if failures:
-        raise _Failure(f"{counted(len(failures), 'record')} not delivered: {failures[0].str()}")
+        raise _Failure(f"{record_count(len(failures))} not delivered: {failures[0].str()}")
 
 
 def _await_topic(producer: Producer, job: Job) -> None:
