@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = ["pairs", "run_app", "run_command"]
 
+# What a write to a full disk, beyond a quota or a limit, or to a closed output raises.
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
 
 def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     """Run a command line and return its exit status.
@@ -33,7 +36,12 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     """
     try:
         app = importlib.import_module(module).app
-        from cyclopts import CycloptsError, RepeatArgumentError, UnusedCliTokensError
+        from cyclopts import (
+            CycloptsError,
+            RepeatArgumentError,
+            UnknownOptionError,
+            UnusedCliTokensError,
+        )
 
         from cykafka._console import PipedConsole
     except ModuleNotFoundError as error:
@@ -62,6 +70,10 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
             if isinstance(error, UnusedCliTokensError):
                 # They may be secrets: `--kafka sasl.password x` in place of sasl.password=x.
                 text = f"{len(error.unused_tokens or ())} arguments too many: an option takes one"
+            elif isinstance(error, UnknownOptionError):
+                # Its value may be a secret: `--sasl.password=x` in place of -X sasl.password=x.
+                option = error.token.value
+                text = text.replace(option, option.partition("=")[0])
             elif isinstance(error, RepeatArgumentError):
                 text = f"{text} Give one value; several are separated by commas."
             command = " ".join((name, *(error.command_chain or ())))
@@ -95,6 +107,7 @@ def run_command(work: Callable[[], int]) -> int:
     work : callable
         The command; it returns its exit status.
     """
+    _open_standard_streams()
     try:
         try:
             return work()
@@ -105,7 +118,7 @@ def run_command(work: Callable[[], int]) -> int:
         _drop_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in _OUTPUT_ERRORS:
             raise
         _drop_output()
         print(f"cannot write the output: {error.strerror}", file=sys.stderr)
@@ -115,3 +128,19 @@ def run_command(work: Callable[[], int]) -> int:
 def _drop_output() -> None:
     """Python must not write to standard output again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that the caller of the process has closed.
+
+    Otherwise a socket could get the number of the stream. The opened streams refuse input and
+    output, except standard error, which drops messages.
+    """
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")

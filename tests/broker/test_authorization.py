@@ -10,6 +10,7 @@ from acls import allow
 from machine import WAIT_S
 
 from cykafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
+from cykafka.cli.command import main
 from cykafka.testing import KafkaCluster
 
 pytestmark = pytest.mark.ours
@@ -92,6 +93,20 @@ def test_transactional_id_of_another_user_is_refused(
 
     assert caught.value.args[0].code() == kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert caught.value.args[0].fatal()
+
+
+def test_command_reads_partitions_without_a_group_permission(
+    secured: KafkaCluster, make_producer: Any, own: str, config_of: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert write(make_producer(config_of("alice")), own) is None
+    allow(secured, "mallory", ResourceType.TOPIC, own, AclOperation.READ)
+    config = {**config_of("mallory"), "group.id": own}
+    options = [each for pair in config.items() for each in ("-X", "=".join(pair))]
+
+    assert main(["consume", own, "-e", *options]) == 0, capfd.readouterr().err
+
+    assert capfd.readouterr().out == "x\n"
 
 
 @pytest.mark.usefixtures("alice_alone_administers")

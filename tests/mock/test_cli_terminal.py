@@ -136,6 +136,22 @@ def test_second_ctrl_c_drops_records_that_nobody_takes(
     assert re.search("topic: 1 record, .*; 1 failed", rest)
 
 
+def test_consume_in_a_pipe_draws_nothing(own: Any) -> None:
+    own.create_topic("topic", 1)
+    with Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+        producer.produce("topic", b"x")
+        producer.flush(WAIT_S)
+    command = f"{sys.executable} -m cykafka consume topic -b {own.bootstrap_servers} -e | cat"
+    child = pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8", timeout=WAIT_S)
+    try:
+        status, rest = end(child)
+    finally:
+        child.close(force=True)
+    assert status == 0
+    assert "x\r\n" in rest
+    assert "\x1b" not in rest
+
+
 def test_consume_on_a_terminal_shows_places_and_escapes_controls(
     own: Any, terminal: Callable[..., Any], unique: Callable[[str], str]
 ) -> None:

@@ -153,6 +153,21 @@ def test_full_output_is_an_error() -> None:
     assert run.stderr == "cannot write the output: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "error"),
+    [
+        ("version >&-", 1, "cannot write the output: Bad file descriptor\n"),
+        ("unknown 2>&-", 2, ""),
+    ],
+)
+def test_closed_standard_stream_gets_nothing(command: str, status: int, error: str) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m cykafka {command}', sys.executable],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout, run.stderr) == (status, "", error)
+
+
 def test_argument_too_many_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "file", "geheim"]) == 2
 

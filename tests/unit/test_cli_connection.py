@@ -79,6 +79,27 @@ def test_properties_file_skips_comments_and_blanks(tmp_path: Path) -> None:
     assert properties == {"bootstrap.servers": "a:1", "sasl.password": "a=b # c"}
 
 
+def test_properties_file_of_windows_keeps_every_character_of_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes("\ufeffbootstrap.servers=a:1\r\nsasl.password=a\x0c\u2028b\r\n".encode())
+
+    properties = Connection(config=file).properties()
+
+    assert properties == {"bootstrap.servers": "a:1", "sasl.password": "a\x0c\u2028b"}
+
+
+def test_user_without_a_home_needs_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)  # as in a container with --user
+    assert Connection(bootstrap_servers="a:1").properties() == {"bootstrap.servers": "a:1"}
+    with pytest.raises(UsageError, match=r"sasl\.password: cannot read the file after @"):
+        Connection(bootstrap_servers="a:1", overrides=("sasl.password=@~/x",)).properties()
+
+
 def test_toml_file_has_nested_and_quoted_keys(tmp_path: Path) -> None:
     file = tmp_path / "client.toml"
     file.write_text('bootstrap.servers = "a:1"\n"linger.ms" = 5\n[sasl]\nusername = "u"\n')
@@ -170,6 +191,22 @@ def test_secret_is_in_no_error(arguments: list[str], capfd: pytest.CaptureFixtur
     assert err.startswith("cykafka: ")
     assert err.count("\n") == 1
     assert SECRET not in out + err
+
+
+@pytest.mark.parametrize("command", ["consume", "produce"])
+def test_topic_that_is_not_utf_8_is_an_error(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "\udcff", "-b", "localhost:1"]) == 2
+    assert capfd.readouterr().err == "cykafka: an argument is not UTF-8\n"
+
+
+def test_secret_of_an_unknown_option_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["consume", "topic", f"--sasl.password={SECRET}"]) == 2
+
+    err = capfd.readouterr().err
+    assert "Unknown option: --sasl.password." in err
+    assert SECRET not in err
 
 
 def test_secret_in_a_file_without_equals_is_not_shown(

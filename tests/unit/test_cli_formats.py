@@ -182,6 +182,10 @@ def test_time_is_relative_to_now(monkeypatch: pytest.MonkeyPatch, text: str, ago
     assert milliseconds(text) == 10**12 - ago_ms
 
 
+def test_time_beyond_the_range_is_the_last() -> None:
+    assert milliseconds(f"+{10**12}w") == 2**63 - 1
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-1", "-1y", "2026-13-01", "12:00", "9" * 20])
 def test_time_that_is_none_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):

@@ -114,6 +114,13 @@ def test_headers_are_before_the_key(read: Reader) -> None:
     assert (chunk.keys, chunk.values) == ([b"k", b"x"], [b"v", b"y"])
 
 
+def test_header_that_librdkafka_cannot_send_is_a_bad_line(read: Reader) -> None:
+    chunks = read(b"a=1|x\na\0=1|y\n", header_delimiter=b"|").lines()
+    assert next(chunks).values == [b"x"]
+    with pytest.raises(BadLine, match=r"line 2: headers: .* NUL"):
+        next(chunks)
+
+
 def test_bad_line_ends_the_reading_after_the_records_before_it(read: Reader) -> None:
     chunks = read(b"k:v\nno key\nx:y\n", key_delimiter=b":").lines()
     assert next(chunks).values == [b"v"]
@@ -182,7 +189,10 @@ def test_ndjson_value_that_is_no_string_becomes_json(
         (b'{"value":1,"partition":-1}', "partition: expected an integer"),
         (b'{"value":1,"partition":true}', "partition: expected an integer"),
         (b'{"value":1,"timestamp":"now"}', "timestamp: expected an integer"),
-        (b'{"value":1,"topic":1}', "topic: expected a string"),
+        (b'{"value":1,"timestamp":0}', "timestamp: expected an integer from 1"),
+        (b'{"value":1,"topic":1}', "topic: expected up to 249 letters"),
+        (b'{"value":1,"topic":"a b"}', "topic: expected up to 249 letters"),
+        (b'{"value":1,"headers":{"a\\u0000b":"x"}}', "a key with a NUL character"),
         (b'{"value":1,"headers":0}', "headers: expected an array"),
         (b'{"value":1,"headers":[1]}', "headers: expected objects"),
         (b'{"value":1,"headers":[{"value":"x"}]}', "the key of a header"),
@@ -268,8 +278,11 @@ def test_csv_rows_of_a_pipe_do_not_wait_for_more(tmp_path: Path, read: Reader) -
 # -- files, signals, pace
 
 
-def test_whole_file_is_one_record(read: Reader) -> None:
+def test_whole_file_is_one_record(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert column(read(b"a\nb", b"").whole()) == [b"a\nb", b""]
+    monkeypatch.setattr("cykafka.cli.chunks._MOST_BYTES", 2)
+    with pytest.raises(Failed, match="file0: it is longer than 1 GB"):
+        column(read(b"a\nb").whole())
 
 
 def test_check_finds_missing_files_before_anything_is_sent(read: Reader) -> None:
@@ -311,16 +324,32 @@ def test_signal_ends_a_wait_for_input_and_drops_the_unfinished_line(
         os.close(writer)
 
 
+def test_signal_ends_the_wait_for_the_writer_of_a_pipe(tmp_path: Path, read: Reader) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    source = read()
+    source.files = [tmp_path / "pipe"]
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    assert list(source.lines()) == []
+    timer.join()
+    assert read.interrupts.requested
+
+
 def test_second_signal_raises_and_the_handlers_return(read: Reader) -> None:
     before = signal.getsignal(signal.SIGINT)
     inner = Interrupts()
     with inner:
         signal.raise_signal(signal.SIGINT)
         assert inner.requested
-        assert not inner.pause(60)
+        assert not inner.pause(60, lambda: None)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_pause_calls_a_function_meanwhile() -> None:
+    with Interrupts() as interrupts:
+        assert not interrupts.pause(60, lambda: signal.raise_signal(signal.SIGINT))
 
 
 def test_limit_cuts_within_a_chunk() -> None:
@@ -333,14 +362,13 @@ def test_limit_cuts_within_a_chunk() -> None:
 def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
 
-    class Clock(Interrupts):
-        def pause(self, seconds: float) -> bool:
-            now[0] += max(seconds, 0)
-            return True
+    def pause(seconds: float) -> bool:
+        now[0] += max(seconds, 0)
+        return True
 
     monkeypatch.setattr("cykafka.cli.produce.time.monotonic", lambda: now[0])
     chunk = Chunk("f", range(1, 101), [b"x"] * 100)
-    parts = list(_paced(iter([chunk]), 50.0, Clock()))
+    parts = list(_paced(iter([chunk]), 50.0, pause))
     assert sum(len(part.values) for part in parts) == 100
     assert max(len(part.values) for part in parts) == 2
     assert now[0] == pytest.approx(100 + 98 / 50)
@@ -356,9 +384,12 @@ def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatc
         (["-D", ""], "-D: the delimiter is empty"),
         (["-D", "\\q"], "-D: unknown escape"),
         (["-H", "x"], "-H: expected NAME=VALUE"),
+        (["-X", "transactional.id=x"], "transactional.id: the command has no transactions"),
         (["--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
         (["-c", "0"], "Must be > 0"),
-        (["--rate", "0"], "Must be > 0"),
+        (["--rate", "0"], "Must be >= 0.001"),
+        (["--rate", "inf"], "Must be <= "),
+        (["--timestamp", "0"], "--timestamp: librdkafka cannot send 0"),
         (["-z", "zip"], "zip"),
         (["/none"], "cannot read /none"),
     ],

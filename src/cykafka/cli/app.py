@@ -24,8 +24,16 @@ app = App(
     version=f"cykafka {__version__}",
     suppress_keyboard_interrupt=False,  # run_reporting() reports it
 )
-app.command(produce.produce, help_epilogue=produce.HELP_EPILOGUE)
-app.command(consume.consume, help_epilogue=consume.HELP_EPILOGUE)
+app.command(
+    produce.produce,
+    usage="Usage: cykafka produce [OPTIONS] TOPIC [FILE...]",
+    help_epilogue=produce.HELP_EPILOGUE,
+)
+app.command(
+    consume.consume,
+    usage="Usage: cykafka consume [OPTIONS] TOPIC...",
+    help_epilogue=consume.HELP_EPILOGUE,
+)
 app.command(top.top, help_epilogue=top.HELP_EPILOGUE)
 app.command(version)
 app.command(

@@ -169,10 +169,16 @@ class Input:
     def whole(self) -> Iterator[Chunk]:
         """One record for each file."""
         for path in self.files:
-            data = b"".join(self._blocks(path))
+            blocks: list[bytes] = []
+            size = 0
+            for block in self._blocks(path):
+                blocks.append(block)
+                size += len(block)
+                if size > _MOST_BYTES:
+                    raise Failed(f"{_name(path)}: it is longer than 1 GB")
             if self.interrupts.requested:
                 return  # a part of a file is no record
-            yield Chunk(_name(path), range(1, 2), [data], size=len(data))
+            yield Chunk(_name(path), range(1, 2), [b"".join(blocks)], size=size)
 
     def csv(self) -> Iterator[Chunk]:
         """A record for each row of files that begin with a line of names."""
@@ -191,7 +197,7 @@ class Input:
                         return
                     yield block
         except OSError as error:
-            raise Failed(f"cannot read {path}: {error.strerror}") from None
+            raise Failed(f"cannot read {_name(path)}: {error.strerror}") from None
 
     def _pieces(self, path: Path, delimiter: bytes) -> Iterator[tuple[str, int, list[bytes], int]]:
         """The name of the file, the number of the first line, lines, and their bytes."""
@@ -256,6 +262,8 @@ class Input:
             name, equals, value = each.partition(b"=")
             if not name:
                 raise ValueError("headers: expected NAME=VALUE,...")
+            if b"\0" in name:
+                raise ValueError("headers: librdkafka cannot send a name with a NUL character")
             try:
                 headers.append((name.decode(), value if equals else None))
             except UnicodeDecodeError:
@@ -437,7 +445,8 @@ def _opened(path: Path) -> Iterator[int]:
             fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, _BLOCK)
         yield 0
         return
-    file = os.open(path, os.O_RDONLY)
+    # Opening a named pipe would otherwise wait for its writer, and Ctrl-C could not end the wait.
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         yield file
     finally:

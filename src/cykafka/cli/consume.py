@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.line_formats import Format
 from cykafka.cli.offsets import Place, parse_place, spans
 from cykafka.cli.parameters import flag, option
+from cykafka.cli.partitions import parse_numbers
 from cykafka.cli.progress import Meter
 from cykafka.cli.reading import Member, follow, to_the_end
 
@@ -49,11 +52,11 @@ class Options:
     until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
     exit: Annotated[bool, flag("--exit", "-e", group=_WHERE)] = False
-    """exit at the end, as it is at the start; the same as --until end"""
+    """exit at the end, as it is at the start; with -G, when all partitions are at their ends"""
     partition: Annotated[
         tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
     ] = ()
-    """only these partitions; repeatable"""
+    """only these partitions, such as 0,2-4; repeatable"""
     group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
     count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
@@ -121,15 +124,16 @@ def consume(
         member = None
         total = None
         if options.group is not None:
-            member = Member(consumer, list(topics), options.exit, brokers.timeout)
+            member = Member(consumer, list(dict.fromkeys(topics)), options.exit, brokers.timeout)
             batches = member.batches()
         else:
             parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)
             if until is not None:
                 total = sum(part.end - part.start for part in parts)
             batches = (follow if until is None else to_the_end)(consumer, parts)
-        shown = not options.quiet and not sys.stdout.isatty()
-        meter = Meter(", ".join(topics), total, shown)
+        # A pipe may lead to a program that prints on the same terminal.
+        to_a_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        meter = Meter(", ".join(topics), total, shown=to_a_file and not options.quiet)
         brokers.tell = meter.warn
         with interrupts, meter:
             _print_all(batches, member, form, terminator, limits, meter, interrupts)
@@ -187,10 +191,10 @@ def _properties(options: Options, start: Place, brokers: Brokers) -> dict[str, o
 
 
 def _partitions(options: Options) -> set[int] | None:
-    texts = [text.strip() for each in options.partition for text in each.split(",")]
-    if not all(text.isascii() and text.isdigit() for text in texts):
-        raise UsageError("-p: expected numbers of partitions, such as -p 0,2")
-    return {int(text) for text in texts} or None
+    try:
+        return {number for text in options.partition for number in parse_numbers(text)} or None
+    except ValueError as error:
+        raise UsageError(f"-p: {error}") from None
 
 
 def _format(options: Options) -> tuple[Format, bytes]:
@@ -305,5 +309,8 @@ def _write(lines: list[bytes], terminator: bytes) -> int:
     size = len(data)
     file = sys.stdout.fileno()
     while data:
-        data = data[os.write(file, data) :]
+        try:
+            data = data[os.write(file, data) :]
+        except BlockingIOError:  # another process has made the pipe non-blocking
+            select.select([], [file], [])
     return size

@@ -44,6 +44,6 @@ def delimiter(name: str, text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        return unescape("-" if text == "/dev/stdin" else text)  # main() has replaced a single -
+        return unescape(text)
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None

@@ -77,3 +77,9 @@ def run_reporting(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("cykafka: interrupted", file=sys.stderr)
         return Status.INTERRUPTED
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":  # an output with another encoding
+            raise
+        # The argument may be a secret: do not show it.
+        print("cykafka: an argument is not UTF-8", file=sys.stderr)
+        return Status.USAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -25,6 +26,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
+        self.since = math.inf
+        """When the first signal came, by time.monotonic()."""
 
     def __enter__(self) -> Self:
         self._read_end, write_end = os.pipe()
@@ -52,6 +55,7 @@ class Interrupts:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        self.since = time.monotonic()
 
     def readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
         """Wait until a file can be read; False if a signal came first.
@@ -71,12 +75,13 @@ class Interrupts:
             meanwhile()
         return False
 
-    def pause(self, seconds: float) -> bool:
-        """Wait; False if a signal ended the wait."""
+    def pause(self, seconds: float, meanwhile: Callable[[], object]) -> bool:
+        """Wait; False if a signal ended the wait. `meanwhile` is called as by `readable`."""
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
-            ready, _, _ = select.select([self._read_end], [], [], left)
+            ready, _, _ = select.select([self._read_end], [], [], min(left, _TICK_S))
             self._drain(ready)
+            meanwhile()
         return not self.requested
 
     def _drain(self, ready: list[int]) -> None:

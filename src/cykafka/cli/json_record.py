@@ -12,6 +12,7 @@ is in ms since the epoch; null if the record has none.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from json.encoder import encode_basestring
@@ -38,6 +39,7 @@ _MEMBERS = {
 _OF_HEADER = {"key", "value", "value_base64"}
 _MOST_PARTITION = 2**31 - 1
 _MOST_TIMESTAMP = 2**63 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Parts(NamedTuple):
@@ -125,14 +127,15 @@ def decode(line: bytes) -> Parts:
     if "value" not in members and "value_base64" not in members:
         raise ValueError('no member "value"; the value of a tombstone is null')
     topic = members.get("topic")
-    if topic is not None and not isinstance(topic, str):
-        raise ValueError("topic: expected a string")
+    if topic is not None and not (isinstance(topic, str) and _TOPIC.fullmatch(topic)):
+        raise ValueError("topic: expected up to 249 letters, digits, dots, hyphens, underscores")
     return Parts(
         _data(members, "key"),
         _data(members, "value"),
         _read_headers(members.get("headers")),
-        _number(members, "partition", _MOST_PARTITION),
-        _number(members, "timestamp", _MOST_TIMESTAMP),
+        _number(members, "partition", 0, _MOST_PARTITION),
+        # librdkafka sends the current time in place of 0.
+        _number(members, "timestamp", 1, _MOST_TIMESTAMP),
         topic,
     )
 
@@ -195,13 +198,15 @@ def _name(name: str) -> str:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError("headers: a key has no UTF-8 form") from None
+    if "\0" in name:
+        raise ValueError("headers: librdkafka cannot send a key with a NUL character")
     return name
 
 
-def _number(members: dict[str, Any], name: str, most: int) -> int | None:
+def _number(members: dict[str, Any], name: str, least: int, most: int) -> int | None:
     value = members.get(name)
     if value is None:
         return None
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{name}: expected an integer from 0 to {most}")
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: expected an integer from {least} to {most}, or null")
     return value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from cykafka import Consumer, KafkaException, TopicPartition, Watermarks
+from cykafka import Consumer, TopicPartition, Watermarks
 from cykafka.cli.failures import Failed
 from cykafka.cli.times import milliseconds
 
@@ -81,7 +81,7 @@ def spans(
     timeout : float
         Time in s for each request.
     warn : callable
-        Called with a text for each partition whose first offset was deleted.
+        Called with a text for each partition that does not have its first offset.
 
     Raises
     ------
@@ -99,10 +99,11 @@ def spans(
     found_spans = []
     for (topic, partition), (low, high) in marks.items():
         first = starts[topic, partition]
-        if start.kind in ("offset", "stored") and first < low:
-            warn(f"{topic}[{partition}]: offset {first} was deleted; it begins at {low}")
-        first = min(max(first, low), high)
-        found_spans.append(Span(topic, partition, first, max(ends[topic, partition], first)))
+        begin = min(max(first, low), high)
+        if begin != first and start.kind in ("offset", "stored"):
+            why = "was deleted" if first < low else "is after the end"
+            warn(f"{topic}[{partition}]: offset {first} {why}; reading begins at {begin}")
+        found_spans.append(Span(topic, partition, begin, max(ends[topic, partition], begin)))
     return found_spans
 
 
@@ -126,9 +127,7 @@ def _offsets(
     offsets = {}
     for each in answer:
         if each.error is not None:
-            raise Failed(f"no offset of {each.topic}[{each.partition}]") from KafkaException(
-                each.error
-            )
+            raise Failed(f"no offset of {each.topic}[{each.partition}]: {each.error.str()}")
         low, high = marks[each.topic, each.partition]
         # No record is as late as the time, or the group has committed nothing.
         missing = high if place.kind == "time" else low

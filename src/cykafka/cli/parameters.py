@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cyclopts import Group, Parameter
+from collections.abc import Sequence
+from typing import Any
+
+from cyclopts import Group, Parameter, Token, convert
 
 __all__ = ["flag", "option"]
 
@@ -21,4 +24,10 @@ def option(*names: str, group: Group, metavar: str) -> Parameter:
         negative=(),
         show_default=False,
         allow_leading_hyphen=True,
+        converter=_converted,
     )
+
+
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    # main() has replaced each single hyphen; only among the files it is standard input.
+    return convert(kind, ["-" if each.value == "/dev/stdin" else each.value for each in tokens])

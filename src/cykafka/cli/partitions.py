@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from cykafka import TopicPartition
 from cykafka.cli.failures import Failed, UsageError
 
-__all__ = ["chosen_partitions", "parse_partitions"]
+__all__ = ["chosen_partitions", "parse_numbers", "parse_partitions"]
 
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST = 100_000
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Numbers of partitions out of a text such as ``0,2-4``, sorted and each once.
+
+    Raises
+    ------
+    ValueError
+        The text has another form.
+    """
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not low <= high < low + _MOST:
+            raise ValueError(f"expected numbers of partitions such as 0,2-4: {text!r}")
+        numbers.update(range(low, high + 1))
+    return sorted(numbers)
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
@@ -25,14 +44,10 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
     topic, separator, numbers = text.partition(":")
     if not separator and topic:
         return topic, None
-    partitions: list[int] = []
-    for part in numbers.split(","):
-        match = _PART.fullmatch(part.strip())
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not topic or not low <= high < low + _MOST:
-            raise UsageError(f"expected TOPIC or TOPIC:PARTITIONS such as orders:0,2-4: {text!r}")
-        partitions.extend(range(low, high + 1))
-    return topic, sorted(set(partitions))
+    with suppress(ValueError):
+        if topic:
+            return topic, parse_numbers(numbers)
+    raise UsageError(f"expected TOPIC or TOPIC:PARTITIONS such as orders:0,2-4: {text!r}")
 
 
 def chosen_partitions(arguments: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from cykafka.cli.json_record import Headers
 from cykafka.cli.parameters import flag, option
 from cykafka.cli.progress import Meter, counted
 from cykafka.cli.times import milliseconds
-from cykafka.internal import pairs
+from cykafka.internal import pairs, publication
 
 __all__ = ["HELP_EPILOGUE", "produce"]
 
@@ -105,7 +105,7 @@ class Options:
     """stop after N records"""
     rate: Annotated[
         float | None,
-        Parameter(group=_SENDING, metavar="N", validator=validators.Number(gt=0)),
+        Parameter(group=_SENDING, metavar="N", validator=validators.Number(gte=0.001, lte=1e9)),
     ] = None
     """send at most N records a second"""
     quiet: Annotated[bool, flag("--quiet", "-q", group=_SENDING)] = False
@@ -145,6 +145,8 @@ def produce(
     constants = _constants(options)
     compression = {} if options.compression is None else {"compression.type": options.compression}
     brokers = (connection or Connection()).brokers()
+    if brokers.config.get("transactional.id"):
+        raise UsageError("transactional.id: the command has no transactions; leave it out")
     interrupts = Interrupts()
     bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
     source = Input(
@@ -220,6 +222,8 @@ def _constants(options: Options) -> _Constants:
         timestamp = None if options.timestamp is None else milliseconds(options.timestamp)
     except ValueError as error:
         raise UsageError(f"--timestamp: {error}") from None
+    if timestamp == 0:
+        raise UsageError("--timestamp: librdkafka cannot send 0; the earliest is 1 ms later")
     key = None if options.key is None else options.key.encode("utf-8", "surrogateescape")
     return _Constants(key, headers, options.partition, timestamp)
 
@@ -289,7 +293,9 @@ class _Sender:
         self._interrupts = interrupts
         self._flying: deque[_Flight] = deque()
         self._read = 0  # bytes
-        self.failures: list[str] = []
+        self.shown = 0
+        """how many failed records were reported"""
+        self._told = False
         self.last = ""
         """where the last record came from"""
 
@@ -304,12 +310,15 @@ class _Sender:
         topics: Any = self._topic
         if self.options.keep_topic and chunk.topics is not None:
             topics = [each or self._topic for each in chunk.topics]
-        try:
-            delivery = self._producer.publish(topics, **columns)
-        except ValueError as error:
-            raise Failed(f"{chunk.source}, from line {chunk.lines[0]} on: {error}") from None
-        self._flying.append(_Flight(delivery, chunk.source, chunk.lines, chunk.size))
+        sending = publication(self._producer, topics, **columns)
+        self._flying.append(_Flight(sending.delivery, chunk.source, chunk.lines, chunk.size))
         self.last = f"{chunk.source}, line {chunk.lines[-1]}"
+        try:
+            while not (done := sending.step()):
+                if done is False:  # the queue is full
+                    self._wait()
+        finally:
+            sending.end()
         self.settle()
 
     def settle(self) -> None:
@@ -318,28 +327,33 @@ class _Sender:
         while self._flying and self._flying[0].delivery.done:
             self._settle_first()
 
+    def pause(self, seconds: float) -> bool:
+        """Wait, counting outcomes; False if a signal ended the wait."""
+        return self._interrupts.pause(seconds, self.settle)
+
     def finish(self) -> None:
         """Wait for the outcomes of all records."""
-        tell_at = time.monotonic() + _SLICE_S
         while self._flying:
-            if self._flying[0].delivery.done:
-                self._settle_first()
-                continue
-            if self._interrupts.requested and time.monotonic() >= tell_at:
-                tell_at = math.inf
-                waiting = counted(self.waiting, "record")
-                self.meter.warn(f"interrupted; waiting for {waiting}, Ctrl-C drops them")
-            self._producer.poll(_SLICE_S)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Count outcomes, waiting for the next; after a signal, say what the command waits for."""
+        self._producer.poll(_SLICE_S)
+        self.settle()
+        late = time.monotonic() > self._interrupts.since + _SLICE_S
+        if self._flying and late and not self._told:
+            self._told = True
+            waiting = counted(self.waiting, "record")
+            self.meter.warn(f"interrupted; waiting for {waiting}, Ctrl-C drops them")
 
     def _settle_first(self) -> None:
         delivery, source, lines, size = self._flying.popleft()
         failed = delivery.failed
-        if failed:
-            for index, error in delivery.errors.items():
-                if len(self.failures) >= _SHOWN:
-                    break
-                self.failures.append(f"{source}, line {lines[index]}: {error.str()}")
-            self.meter.errors += failed
+        self.meter.errors += failed
+        if failed and self.shown < _SHOWN:
+            for index, error in islice(delivery.errors.items(), _SHOWN - self.shown):
+                self.shown += 1
+                self.meter.warn(f"{source}, line {lines[index]}: {error.str()}")
         self._read += size
         delivered = len(delivery) - failed
         # Of lines of different lengths, the bytes of the failed ones are an estimate.
@@ -351,7 +365,7 @@ class _Sender:
         if self.options.null:
             values = [each or None for each in values]
             keys = keys and [each or None for each in keys]
-        if key is not None and keys is None:
+        if key is not None:
             keys = [key] * len(values)
         columns: dict[str, Any] = {"values": values, "keys": keys}
         if chunk.headers is not None:
@@ -372,8 +386,11 @@ def _send_all(sender: _Sender, chunks: Iterator[Chunk], interrupts: Interrupts) 
     """Send everything; the status of the command so far."""
     options = sender.options
     failure: Failed | KafkaException | None = None
+    chunks = _limited(chunks, options.count)
+    if options.rate is not None:
+        chunks = _paced(chunks, options.rate, sender.pause)
     try:
-        for chunk in _paced(_limited(chunks, options.count), options.rate, interrupts):
+        for chunk in chunks:
             sender.send(chunk)
             if interrupts.requested:
                 break
@@ -402,17 +419,16 @@ def _limited(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]:
             return
 
 
-def _paced(chunks: Iterator[Chunk], rate: float | None, interrupts: Interrupts) -> Iterator[Chunk]:
-    if rate is None:
-        yield from chunks
-        return
+def _paced(
+    chunks: Iterator[Chunk], rate: float, pause: Callable[[float], bool]
+) -> Iterator[Chunk]:
     step = max(int(rate / _BEATS), 1)
     due = time.monotonic()
     for chunk in chunks:
         for start in range(0, len(chunk.lines), step):
             part = chunk.part(start, start + step)
             due = max(due, time.monotonic() - 1 / _BEATS)  # no burst after a pause of the input
-            if not interrupts.pause(due - time.monotonic()):
+            if not pause(due - time.monotonic()):
                 return
             yield part
             due += len(part.lines) / rate
@@ -420,17 +436,13 @@ def _paced(chunks: Iterator[Chunk], rate: float | None, interrupts: Interrupts) 
 
 def _sum_up(sender: _Sender, bad: BadLines, quiet: bool) -> None:
     meter = sender.meter
-    for text in sender.failures:
-        meter.warn(text)
-    if sender.meter.errors > len(sender.failures):
-        meter.warn(
-            f"and {counted(sender.meter.errors - len(sender.failures), 'more record')} failed"
-        )
+    if meter.errors > sender.shown:
+        meter.warn(f"and {counted(meter.errors - sender.shown, 'more record')} failed")
     if quiet:
         return
     notes = [meter.summary()]
-    if sender.meter.errors:
-        notes.append(f"{sender.meter.errors:,} failed")
+    if meter.errors:
+        notes.append(f"{meter.errors:,} failed")
     if bad.count:
         notes.append(f"{counted(bad.count, 'bad line')} skipped")
     meter.say("; ".join(notes))

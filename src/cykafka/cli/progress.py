@@ -10,6 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 __all__ = ["Meter", "counted"]
 
@@ -79,7 +80,7 @@ class Meter:
     def say(self, text: str) -> None:
         """Print a line on standard error, above the bar."""
         if self._progress is not None:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(Text(text), soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from cykafka import Consumer, KafkaError, KafkaException, MessageBatch, TopicPartition
 from cykafka.cli.failures import Failed
@@ -26,6 +26,8 @@ _PASSING = (
     KafkaError._RESOLVE,
     KafkaError._MAX_POLL_EXCEEDED,
 )
+# librdkafka looks for the group's coordinator, even if the consumer only has assigned partitions.
+_WITHOUT_GROUP = (*_PASSING, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def to_the_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
@@ -43,7 +45,7 @@ def to_the_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBat
     _assign(consumer, parts)
     while len(ranges):
         batch = consume_ranges(consumer, ranges, _BATCH, _BATCH_BYTES, _WAIT_S)
-        _check(batch)
+        _check(batch, _WITHOUT_GROUP)
         yield batch
 
 
@@ -58,7 +60,7 @@ def follow(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
     _assign(consumer, parts)
     while True:
         batch = consumer.consume_batch(_BATCH, _WAIT_S)
-        _check(batch)
+        _check(batch, _WITHOUT_GROUP)
         yield batch
 
 
@@ -87,6 +89,7 @@ class Member:
         self._assigned: set[tuple[str, int]] | None = None
         self._ended: set[tuple[str, int]] = set()
         self._printed: dict[tuple[str, int], TopicPartition] = {}
+        self._uncommitted = False
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def batches(self) -> Iterator[MessageBatch]:
@@ -104,17 +107,16 @@ class Member:
             on_lost=self._on_lost,
         )
         while not self._at_end():
+            self._commit_now_and_then()
             batch = self._consumer.consume_batch(_BATCH, _WAIT_S)
-            self._ended.update(_check(batch))
+            self._ended.update(_check(batch, _PASSING))
             yield batch
 
     def printed(self, batch: MessageBatch) -> None:
-        """Note that records were printed, and commit now and then."""
+        """Note that records were printed; `batches` and `finish` commit them."""
         for each in batch.positions():
             self._printed[each.topic, each.partition] = each
-        if time.monotonic() >= self._commit_at and self._printed:
-            self._consumer.commit(offsets=list(self._printed.values()))
-            self._commit_at = time.monotonic() + _COMMIT_EVERY_S
+        self._uncommitted = True
 
     def finish(self) -> None:
         """Commit everything that was printed.
@@ -128,6 +130,13 @@ class Member:
 
     def _at_end(self) -> bool:
         return self._to_end and self._assigned is not None and self._assigned <= self._ended
+
+    def _commit_now_and_then(self) -> None:
+        if self._uncommitted and time.monotonic() >= self._commit_at:
+            if self._printed:
+                self._consumer.commit(offsets=list(self._printed.values()))
+            self._uncommitted = False
+            self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def _commit(self, keys: Iterable[tuple[str, int]]) -> None:
         offsets = [self._printed.pop(key) for key in keys if key in self._printed]
@@ -153,7 +162,8 @@ class Member:
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         lost = _keys(partitions)
-        self._assigned = (self._assigned or set()) - lost
+        # Without partitions, it is not known what the rebalance assigns: this is not the end.
+        self._assigned = (self._assigned or set()) - lost or None
         for key in lost:
             self._printed.pop(key, None)
 
@@ -166,7 +176,7 @@ def _assign(consumer: Consumer, parts: Iterable[Span]) -> None:
     consumer.assign([TopicPartition(each.topic, each.partition, each.start) for each in parts])
 
 
-def _check(batch: MessageBatch) -> set[tuple[str, int]]:
+def _check(batch: MessageBatch, passing: Container[int]) -> set[tuple[str, int]]:
     """The partitions whose ends were reached.
 
     Raises
@@ -178,7 +188,7 @@ def _check(batch: MessageBatch) -> set[tuple[str, int]]:
     for message in batch.errors:
         error, topic, partition = message.error(), message.topic(), message.partition()
         assert error is not None
-        if error.code() not in _PASSING:
+        if error.code() not in passing:
             place = f"{topic}[{partition}]: " if topic else ""
             raise Failed(f"{place}{error.str()}") from KafkaException(error)
         if error.code() == KafkaError._PARTITION_EOF:

@@ -35,7 +35,7 @@ def milliseconds(text: str) -> int:
         return int(text)
     if _RELATIVE.fullmatch(text):
         span = sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
-        return max(_now() + (span if text[0] == "+" else -span), 0)
+        return min(max(_now() + (span if text[0] == "+" else -span), 0), _MOST_MS)
     try:
         return max(round(datetime.fromisoformat(text).timestamp() * 1000), 0)
     except (ValueError, OverflowError):
