@@ -18,8 +18,8 @@ def profile_file() -> Path:
     """``cykafka/config.toml`` in ``$XDG_CONFIG_HOME``, or else in ``~/.config``."""
     # The XDG specification says to ignore relative paths.
     folder = os.environ.get("XDG_CONFIG_HOME", "")
-    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
-    return base / "cykafka" / "config.toml"
+    base = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
+    return Path(base, "cykafka", "config.toml")
 
 
 def read_profile(name: str | None) -> dict[str, str]:
@@ -36,7 +36,8 @@ def read_profile(name: str | None) -> dict[str, str]:
         There is no such profile, or the file is not valid.
     """
     path = profile_file()
-    if not path.exists():
+    # os.path.exists is false for a home of another user, where Path.exists raises.
+    if not os.path.exists(path):
         if name is None:
             return {}
         raise UsageError(f"there is no profile {name!r}: the file {path} is missing")
@@ -88,7 +89,7 @@ def resolve(key: str, value: str) -> str:
     if value.startswith("@@"):
         return value[1:]
     if value.startswith("@"):
-        path = Path(value[1:]).expanduser()
+        path = Path(os.path.expanduser(value[1:]))
         try:
             return path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, ValueError) as error:
