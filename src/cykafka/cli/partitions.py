@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from cykafka import TopicPartition
 from cykafka.cli.failures import Failed, UsageError
+from cykafka.internal import did_you_mean
 
 __all__ = ["chosen_partitions", "parse_partitions"]
 
@@ -55,7 +56,7 @@ def chosen_partitions(arguments: Sequence[str], counts: Mapping[str, int]) -> li
     for argument in arguments:
         topic, numbers = parse_partitions(argument)
         if topic not in counts:
-            raise Failed(f"there is no topic {topic!r}")
+            raise Failed(f"there is no topic {topic!r}{did_you_mean(topic, counts)}")
         last = counts[topic] - 1
         for number in range(last + 1) if numbers is None else numbers:
             if number > last:
