@@ -69,8 +69,8 @@ def test_rules_with_prefixes_match_names(
     run_cli: Run, unique: Callable[[str], str], rules: Callable[..., None]
 ) -> None:
     prefix, user = unique("team"), f"User:{unique('bob')}"
-    run_cli("acls", "create", "--topic", prefix, "--group", prefix, "--prefixed", "--consumer",
-            "--principal", user)  # fmt: skip
+    run_cli("acls", "create", "--topic", prefix, "--group", prefix, "--pattern", "prefixed",
+            "--consumer", "--principal", user)  # fmt: skip
 
     of_topic = [(prefix, "read", "allow"), (prefix, "describe", "allow")]
     rules(("--principal", user), *of_topic, (prefix, "read", "allow"))

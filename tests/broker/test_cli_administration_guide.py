@@ -26,7 +26,8 @@ def commands() -> list[str]:
     """The lines with a command, in the order of the page."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
+    lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    return [line for line in lines if not line.startswith("#")]
 
 
 def members() -> Iterator[tuple[str, list[str]]]:
@@ -125,7 +126,10 @@ def test_broker_of_the_guide_runs(tmp_path: Path) -> None:
 
 
 def test_members_of_json_are_those_of_the_guide(
-    names: dict[str, str], run_cli: Run, make_consumer: Callable[..., Any]
+    names: dict[str, str],
+    run_cli: Run,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
 ) -> None:
     topic, group = names["orders"], names["billing"]
     documented = dict(members())
@@ -138,6 +142,7 @@ def test_members_of_json_are_those_of_the_guide(
         return rows[0]
 
     run("topics create", topic, "-p", 2)
+    make_producer().publish(topic, [b"x"]).wait()
     consumer = make_consumer({"group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     run("topics list", topic)
@@ -145,7 +150,7 @@ def test_members_of_json_are_those_of_the_guide(
     run("topics offsets", topic)
     run("topics offsets --time", "-1h", topic)
     run("topics delete-records", topic, "--before", "end", "--dry-run")
-    run("topics alter", topic, "--set", "segment.ms=7000000")
+    run("topics alter", topic, "--partitions", 3, "--yes")
     run("configs alter", "topic", topic, "--set", "segment.ms=8000000")
     run("configs describe", "topic", topic, "--all")
     run("groups list", group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from command_line import Run
@@ -40,6 +41,28 @@ def test_bench_of_an_existing_topic_leaves_it(run_cli: Run, topic: str) -> None:
     assert read["records"] == 100
     rows = run_cli("topics", "offsets", topic, "--json").rows
     assert sum(row["records"] for row in rows) == 100
+
+
+def test_bench_of_a_topic_with_gaps_reads_what_is_there(
+    run_cli: Run, topic: str, make_producer: Callable[..., Any], unique: Callable[[str], str]
+) -> None:
+    producer = make_producer({"transactional.id": unique("gaps")})
+    producer.init_transactions()
+    for ends in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.publish(topic, [b"x"] * 10, partitions=0).wait()
+        ends()
+
+    (read,) = run_cli("bench", "--topic", topic, "--only", "consume", "--json").rows
+
+    assert read["records"] == 10
+
+
+def test_bench_reports_a_refused_record_at_once(run_cli: Run, topic: str) -> None:
+    refused = run_cli("bench", "--topic", topic, "--only", "round-trip", "--size", 2_000_000,
+                      "-X", "message.max.bytes=5000000", "--timeout", 600, status=1)  # fmt: skip
+
+    assert "a record was not delivered: Broker: Message size too large" in refused.error
 
 
 def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: Callable[..., None]) -> None:

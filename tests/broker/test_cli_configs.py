@@ -39,8 +39,8 @@ def test_topic_properties_are_set_appended_subtracted_and_deleted(
             "name": topic,
             "config": "cleanup.policy",
             "operation": "append",
-            "old": "delete",
-            "new": "compact",
+            "before": "delete",
+            "value": "compact",
         }
     ]
     policy(None)

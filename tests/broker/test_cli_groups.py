@@ -19,8 +19,10 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def filled(topic: str, make_producer: Callable[..., Any]) -> str:
+def filled(cluster: Any, unique: Callable[[str], str], make_producer: Callable[..., Any]) -> str:
     """A topic of four partitions with 100 records in partition 0, timestamps 1000 to 1099."""
+    topic = unique("filled")
+    cluster.create_topic(topic, 4, config={"retention.ms": -1})  # the records are of 1970
     make_producer().publish(
         topic, [b"x"] * 100, partitions=0, timestamps=list(range(1000, 1100))
     ).wait()

@@ -121,6 +121,21 @@ def test_reset_shows_what_is_skipped_and_asks(
     assert row["committed"] == 9
 
 
+def test_reset_of_a_group_that_does_not_exist_says_so(
+    terminal: Callable[..., Any], run_cli: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    group = unique("biling")
+
+    with terminal("groups", "reset", group, "--topic", topic, "--to", "end") as child:
+        child.expect_exact(f"group {group} does not exist, so it is created")
+        child.expect_exact(f"Reset 4 offsets of group {group}?")
+        child.sendline("n")
+        status, _ = end(child)
+
+    assert status == 1
+    run_cli("groups", "list", group, status=1)
+
+
 def test_lag_is_redrawn_until_ctrl_c(
     terminal: Callable[..., Any],
     topic: str,
@@ -144,8 +159,12 @@ def test_lag_is_redrawn_until_ctrl_c(
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_interrupt_of_the_benchmark_removes_its_topic(
-    terminal: Callable[..., Any], run_cli: Run, wait_until: Callable[..., None]
+    terminal: Callable[..., Any],
+    run_cli: Run,
+    wait_until: Callable[..., None],
+    number: signal.Signals,
 ) -> None:
     def topics() -> set[str]:
         rows = run_cli("topics", "list", "cykafka-bench-*", "--json", status=None).rows
@@ -155,7 +174,7 @@ def test_interrupt_of_the_benchmark_removes_its_topic(
     with terminal("bench", "--records", 2_000_000_000) as child:
         child.expect(r"produce .*records/s")
         during = topics() - before
-        child.sendintr()
+        child.kill(number)
         status, text = end(child)
 
     assert status == 130

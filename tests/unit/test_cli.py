@@ -83,6 +83,9 @@ def test_version_prints_the_parts_of_the_build(capsys: pytest.CaptureFixture[str
         ["demo", "--bootstrap-servers", "a:9092,"],
         ["demo", "--bootstrap-servers", "http://a:9092"],
         ["demo", "-X", "bootstrap.servers="],
+        ["demo", "-X", "no.such.property=1"],
+        ["demo", "-F", "/no/such/file"],
+        ["demo", "--broker", "-b", "a:9092"],
     ],
 )
 def test_main_wrong_arguments_exit_2(

@@ -86,6 +86,7 @@ def test_prefix_does_not_apply_to_the_cluster() -> None:
         (ORDERS, ["User:a"], {"consumer": True}, "--consumer needs --topic and --group"),
         (Resources(group=("g",)), ["User:a"], {"producer": True}, "--producer needs --topic"),
         (ORDERS, ["User:a"], {"producer": True, "deny": True}, "leave out --deny"),
+        (Resources(topic=("*",)), ["User:a"], {"prefixed": True}, "'\\*' is no prefix"),
     ],
 )
 def test_rules_that_lack_something_are_refused(
@@ -93,3 +94,8 @@ def test_rules_that_lack_something_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         bindings(resources, principals, **{"operations": ["read"], **options})
+
+
+def test_filter_of_a_principal_without_its_type_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected TYPE:NAME"):
+        filters(None, Filter(principal=("alice",)))

@@ -7,15 +7,21 @@ from pathlib import Path
 import pytest
 
 from cykafka.admin import AlterConfigOpType, ConfigEntry, ConfigSource
-from cykafka.cli.configs import HIDDEN, ChangeOptions, Changes, own_entries, shown
+from cykafka.cli.configs import (
+    HIDDEN,
+    ChangeOptions,
+    changes_of,
+    own_entries,
+    redacted,
+    shown,
+    source_name,
+)
 from cykafka.cli.failures import UsageError
 
 pytestmark = pytest.mark.ours
 
 
-def test_changes_become_entries_of_a_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_become_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret"
     path.write_text("geheim\n")
     monkeypatch.setenv("SECRET", "geheimer")
@@ -26,9 +32,7 @@ def test_changes_become_entries_of_a_request(
         delete=("f",),
     )
 
-    entries = Changes(options).entries()
-
-    assert [(each.name, each.incremental_operation, each.value) for each in entries] == [
+    assert [(each.name, each.operation, each.value) for each in changes_of(options)] == [
         ("a", AlterConfigOpType.SET, "1=2"),
         ("b", AlterConfigOpType.SET, "geheim"),
         ("c", AlterConfigOpType.SET, "geheimer"),
@@ -41,21 +45,22 @@ def test_changes_become_entries_of_a_request(
 @pytest.mark.parametrize(
     ("options", "loses"),
     [
-        (ChangeOptions(), False),
         (ChangeOptions(set_=("segment.bytes=1",), append=("x=y",)), False),
-        (ChangeOptions(set_=("retention.ms=1",)), True),
+        (ChangeOptions(set_=("a=1", "retention.ms=1")), True),
+        (ChangeOptions(set_=("log.retention.bytes=1",)), True),
         (ChangeOptions(append=("cleanup.policy=delete",)), True),
         (ChangeOptions(subtract=("x=y",)), True),
         (ChangeOptions(delete=("x",)), True),
     ],
 )
 def test_changes_that_remove_are_known(options: ChangeOptions, loses: bool) -> None:
-    assert Changes(options).loses is loses
+    assert any(change.loses for change in changes_of(options)) is loses
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (ChangeOptions(), "nothing to change"),
         (ChangeOptions(set_=("a",)), "--set: expected NAME=VALUE"),
         (ChangeOptions(append=("=a",)), "--append: expected NAME=VALUE"),
         (ChangeOptions(set_=("a=1",), delete=("a",)), "a has two changes"),
@@ -64,28 +69,28 @@ def test_changes_that_remove_are_known(options: ChangeOptions, loses: bool) -> N
 )
 def test_changes_of_another_form_are_refused(options: ChangeOptions, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Changes(options)
+        changes_of(options)
 
 
-def test_plan_hides_values_of_secrets_and_of_unknown_properties() -> None:
+def test_values_of_secrets_and_of_unknown_properties_are_hidden() -> None:
     current = {
         "plain": ConfigEntry("plain", "old"),
         "secret": ConfigEntry("secret", None, is_sensitive=True),
     }
-    changes = Changes(
+    changes = changes_of(
         ChangeOptions(set_=("plain=new", "secret=geheim", "unknown=geheimer"), delete=("x",))
     )
 
-    assert changes.plan(current) == [
+    assert [change.row(current.get(change.name)) for change in changes] == [
         ("plain", "set", "old", "new"),
         ("secret", "set", HIDDEN, HIDDEN),
         ("unknown", "set", None, HIDDEN),
         ("x", "delete", None, None),
     ]
     text = "Invalid value geheim for secret, geheimer for unknown, new for plain"
-    redacted = changes.redacted(text, current)
-    assert "geheim" not in redacted
-    assert "new for plain" in redacted
+    assert redacted(text, changes, current) == (
+        f"Invalid value {HIDDEN} for secret, {HIDDEN} for unknown, new for plain"
+    )
 
 
 def test_own_entries_are_those_without_the_default() -> None:
@@ -103,3 +108,11 @@ def test_own_entries_are_those_without_the_default() -> None:
 
 def test_secret_is_not_shown_even_if_the_broker_sends_it() -> None:
     assert shown(ConfigEntry("password", "geheim", is_sensitive=True)) == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [(ConfigSource.DYNAMIC_TOPIC_CONFIG.value, "dynamic topic"), (99, "unknown")],
+)
+def test_source_of_a_value_has_a_name(source: int, name: str) -> None:
+    assert source_name(ConfigEntry("a", "v", source)) == name

@@ -18,11 +18,12 @@ pytestmark = pytest.mark.ours
 DESTRUCTIVE = [
     "topics delete t",
     "topics delete-records t --before end",
-    "topics alter t --delete retention.ms",
-    "topics alter t --set retention.ms=1",
     "topics alter t --partitions 9",
+    "configs alter topic t --delete segment.ms",
+    "configs alter topic t --set retention.ms=1",
     "configs alter topic t --subtract cleanup.policy=compact",
-    "configs alter broker 1 --delete log.cleaner.threads",
+    "configs alter broker 1 --set log.retention.ms=1",
+    "configs alter broker 1 --set log.cleaner.delete.retention.ms=1",
     "groups delete g",
     "groups delete-offsets g t",
     "groups reset g --topic t --to end",
@@ -72,6 +73,26 @@ def test_destructive_command_that_may_run_needs_brokers(
 
     assert main(arguments) == 1
     assert "cannot reach 127.0.0.1:1 within 0.1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics delete",
+        "topics delete-records --before end",
+        "topics alter --partitions 9",
+        "configs alter topic --delete segment.ms",
+        "groups delete",
+        "groups delete-offsets g",
+        "acls delete",
+    ],
+)
+def test_destructive_command_without_names_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Lists take no name for all; what removes something does not.
+    assert main([*line.split(), "--yes", "-b", "127.0.0.1:1"]) == 2
+    assert "cannot reach" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("typed", ["y\n", "maybe\ny\n"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +154,22 @@ def test_mistake_is_an_error_that_says_what_to_do(options: dict[str, object], wo
     with pytest.raises(UsageError) as error:
         Connection(**options).properties()  # type: ignore[arg-type]
     assert words in str(error.value)
+
+
+def test_process_without_a_home_has_no_profiles(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_such_user(number: int) -> Any:  # as in a container with any number as its user
+        raise KeyError(number)
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_such_user)
+    monkeypatch.chdir(home)
+
+    assert Connection(bootstrap_servers="a:1").properties() == {"bootstrap.servers": "a:1"}
+    with pytest.raises(UsageError, match="cannot read the file after @"):
+        Connection(bootstrap_servers="a:1", overrides=("sasl.password=@~/x",)).properties()
 
 
 def test_unknown_profile_suggests_the_one_meant(profiles: Path) -> None:

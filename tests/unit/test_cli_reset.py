@@ -37,8 +37,8 @@ def test_plan_counts_skipped_records_from_the_first_without_a_committed_offset()
     assert move.skipped == 30
 
 
-def test_plan_is_sorted_and_leaves_out_partitions_without_ends() -> None:
-    moves = plan({SECOND: 1, FIRST: 20, TopicPartition("gone", 0): 1}, {}, ENDS)
+def test_plan_is_sorted() -> None:
+    moves = plan({SECOND: 1, FIRST: 20}, {}, ENDS)
 
     assert [(each.topic, each.partition) for each in moves] == [("orders", 0), ("orders", 1)]
 
@@ -100,6 +100,7 @@ def test_csv_rows_are_offsets(text: str) -> None:
         ("orders,0,7\norders,0,8\n", r"plan.csv, line 2: orders\[0\] is there twice"),
         ("orders,0,7\norders,x,8\n", "plan.csv, line 2: expected topic,partition,offset"),
         ("orders,0\n", "plan.csv, line 1: expected"),
+        (f"orders,{2**40},0\n", "plan.csv, line 1: expected"),
         ("orders,0,-1\n", "plan.csv, line 1: expected"),
         (",0,1\n", "plan.csv, line 1: expected"),
         ("a,b,orders,0,1\n", "plan.csv, line 1: expected"),

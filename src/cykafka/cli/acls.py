@@ -17,6 +17,7 @@ from cykafka.admin import (
     ResourceType,
 )
 from cykafka.cli.administration import (
+    Cluster,
     DryRun,
     Json,
     Outcomes,
@@ -53,7 +54,7 @@ class Resources:
     """The options that name resources, with their help."""
 
     topic: Annotated[tuple[str, ...], _names("NAME")] = ()
-    """a topic, or with --pattern prefixed all topics with this prefix; '*' for all; repeatable"""
+    """a topic; with --pattern prefixed a prefix of topics; '*' stands for all; repeatable"""
     group: Annotated[tuple[str, ...], _names("NAME")] = ()
     """a consumer group; repeatable"""
     transactional_id: Annotated[tuple[str, ...], _names("NAME")] = ()
@@ -94,9 +95,15 @@ def filters(resources: Resources | None, chosen: Filter | None) -> list[AclBindi
     ----------
     resources : Resources or None
     chosen : Filter or None
+
+    Raises
+    ------
+    UsageError
+        A principal is not ``TYPE:NAME``.
     """
     named: list[tuple[ResourceType, str | None]] = [*(resources or Resources()).all()]
     chosen = chosen or Filter()
+    _check_principals(chosen.principal)
     return [
         AclBindingFilter(
             kind, name, ResourcePatternType[chosen.pattern.upper()], principal, host,
@@ -145,9 +152,7 @@ def bindings(
         raise UsageError("name a resource: --topic, --group, --transactional-id or --cluster")
     if not principals:
         raise UsageError("name a principal, such as --principal User:alice")
-    for principal in principals:
-        if not all(principal.partition(":")):
-            raise UsageError(f"--principal: expected TYPE:NAME such as User:alice: {principal!r}")
+    _check_principals(principals)
     if not (operations or producer or consumer):
         raise UsageError("name an operation: --operation, --producer or --consumer")
     if deny and (producer or consumer):
@@ -156,6 +161,8 @@ def bindings(
         raise UsageError("--producer needs --topic")
     if consumer and not {ResourceType.TOPIC, ResourceType.GROUP} <= kinds:
         raise UsageError("--consumer needs --topic and --group")
+    if prefixed and any(name == "*" for _, name in named):
+        raise UsageError("'*' is no prefix: leave out --pattern prefixed, or name a prefix")
     pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
     permission = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
     rules = [
@@ -170,6 +177,12 @@ def bindings(
         for operation in _operations(kind, operations, producer, consumer)
     ]  # fmt: skip
     return list(dict.fromkeys(rules))
+
+
+def _check_principals(principals: Sequence[str]) -> None:
+    for principal in principals:
+        if not all(principal.partition(":")):
+            raise UsageError(f"--principal: expected TYPE:NAME such as User:alice: {principal!r}")
 
 
 def _operations(
@@ -226,22 +239,29 @@ def list_(
     connection: ConnectionOptions = None,
 ) -> int:
     """List the rules that the options select; all rules without options."""
+    wanted = filters(resources, chosen)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        futures = [
-            cluster.admin.describe_acls(each, request_timeout=cluster.timeout)
-            for each in filters(resources, chosen)
-        ]
-        rules = {rule for each in futures for rule in outcomes.of("list rules", each) or ()}
-    outcomes.show(_COLUMNS, [_row(rule) for rule in sorted(rules)], as_json=json)
+        rules = _found(cluster, wanted, outcomes)
+    outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
     return outcomes.status
+
+
+def _found(
+    cluster: Cluster, wanted: Sequence[AclBindingFilter], outcomes: Outcomes
+) -> list[AclBinding]:
+    """The rules that filters select, sorted and each once."""
+    futures = [
+        cluster.admin.describe_acls(each, request_timeout=cluster.timeout) for each in wanted
+    ]
+    return sorted({rule for each in futures for rule in outcomes.of("list rules", each) or ()})
 
 
 @acls.command
 def create(
     *,
     resources: Annotated[Resources | None, Parameter(name="*")] = None,
-    prefixed: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    pattern: Literal["literal", "prefixed"] = "literal",
     principal: Annotated[tuple[str, ...], _names("TYPE:NAME")] = (),
     operation: Annotated[tuple[_Operation, ...], _names("OPERATION")] = (),
     producer: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -258,8 +278,8 @@ def create(
 
     Parameters
     ----------
-    prefixed : bool
-        the names are prefixes
+    pattern : str
+        prefixed: the names are prefixes
     principal : list of str
         who, such as User:alice or 'User:*'; repeatable
     operation : list of str
@@ -275,7 +295,8 @@ def create(
     """
     rules = bindings(
         resources, principal, operation,
-        hosts=host, prefixed=prefixed, deny=deny, producer=producer, consumer=consumer,
+        hosts=host, prefixed=pattern == "prefixed", deny=deny, producer=producer,
+        consumer=consumer,
     )  # fmt: skip
     outcomes = Outcomes()
     with administration(connection) as cluster:
@@ -286,7 +307,7 @@ def create(
                 for rule, future in futures.items()
                 if outcomes.succeeded(f"create the rule: {_line(rule)}", future)
             ]
-    outcomes.show(_COLUMNS, [_row(rule) for rule in rules], as_json=json)
+    outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
     return outcomes.status
 
 
@@ -320,44 +341,34 @@ def delete(
         need_consent("delete rules", yes=yes)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found = {
-            rule
-            for each in wanted
-            for rule in outcomes.of(
-                "list rules", cluster.admin.describe_acls(each, request_timeout=cluster.timeout)
-            )
-            or ()
-        }
-        rules = sorted(found)
+        rules = _found(cluster, wanted, outcomes)
         if rules and not dry_run:
-            losses = [_line(rule) for rule in rules]
-            confirm(f"delete {count_of(len(rules), 'rule')}", losses, yes=yes)
-            # Exactly the rules that were shown, whatever else matches meanwhile.
-            exact = {}
-            for rule in rules:
-                try:
-                    exact[AclBindingFilter(*_fields(rule))] = rule
-                except ValueError as error:  # a newer broker knows more kinds of rules
-                    outcomes.fail(f"delete the rule: {_line(rule)}", str(error))
-            if not exact:
-                return outcomes.status
-            futures = cluster.admin.delete_acls(list(exact), request_timeout=cluster.timeout)
-            answers = [
-                outcomes.of(f"delete the rule: {_line(exact[each])}", future)
-                for each, future in futures.items()
-            ]
-            rules = sorted({rule for answer in answers for rule in answer or ()})
-    outcomes.show(_COLUMNS, [_row(rule) for rule in rules], as_json=json)
+            confirm(f"delete {count_of(len(rules), 'rule')}", map(_line, rules), yes=yes)
+            rules = _deleted(cluster, rules, outcomes)
+    outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
     return outcomes.status
 
 
-def _fields(
-    rule: AclBinding,
-) -> tuple[
-    ResourceType, str | None, ResourcePatternType, str | None, str | None, AclOperation,
-    AclPermissionType,
-]:  # fmt: skip
-    return (
-        rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
-        rule.operation, rule.permission_type,
-    )  # fmt: skip
+def _deleted(
+    cluster: Cluster, rules: Sequence[AclBinding], outcomes: Outcomes
+) -> list[AclBinding]:
+    """Delete exactly these rules, whatever else matches meanwhile; return the deleted ones."""
+    exact = {}
+    for rule in rules:
+        try:
+            only = AclBindingFilter(
+                rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
+                rule.operation, rule.permission_type,
+            )  # fmt: skip
+        except ValueError as error:  # a newer broker knows more kinds of rules
+            outcomes.fail(f"delete the rule: {_line(rule)}", str(error))
+        else:
+            exact[only] = rule
+    if not exact:
+        return []
+    futures = cluster.admin.delete_acls(list(exact), request_timeout=cluster.timeout)
+    answers = [
+        outcomes.of(f"delete the rule: {_line(exact[each])}", future)
+        for each, future in futures.items()
+    ]
+    return sorted({rule for answer in answers for rule in answer or ()})

@@ -15,14 +15,16 @@ from cyclopts import Parameter
 from cykafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from cykafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec, TopicDescription
 from cykafka.cli.connection import Brokers, Connection
-from cykafka.cli.failures import Failed, Status, reason
+from cykafka.cli.failures import Failed, Status, UsageError, reason
 from cykafka.cli.output import show
+from cykafka.cli.printable import printable
 from cykafka.internal import did_you_mean
 
 __all__ = [
     "Cluster",
     "DryRun",
     "Json",
+    "Names",
     "Outcomes",
     "Yes",
     "administration",
@@ -43,6 +45,7 @@ _MOVING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
+Names = Annotated[tuple[str, ...], Parameter(negative=())]
 Json = Annotated[
     bool,
     Parameter(
@@ -94,12 +97,13 @@ class Outcomes:
     def fail(self, action: str, why: str) -> None:
         """Print that an action failed, and why."""
         self.failures += 1
-        print(f"cykafka: cannot {action}: {why}", file=sys.stderr)
+        print(printable(f"cykafka: cannot {action}: {why}"), file=sys.stderr)
 
     def show(
-        self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, as_json: bool
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
     ) -> None:
         """Print the items that succeeded, unless all have failed."""
+        rows = list(rows)
         if rows or not self.failures:
             show(columns, rows, as_json=as_json)
 
@@ -219,13 +223,17 @@ def administration(connection: Connection | None) -> Iterator[Cluster]:
     Raises
     ------
     UsageError
-        The options of the connection are wrong.
+        The options of the connection are wrong, or the block asks for what no request can have,
+        such as an empty name.
     Failed
         No broker answers.
     """
     brokers = (connection or Connection()).brokers()
     with brokers.admin() as admin:
-        yield Cluster(brokers, admin)
+        try:
+            yield Cluster(brokers, admin)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def select(
@@ -236,7 +244,8 @@ def select(
     Parameters
     ----------
     patterns : sequence of str
-        Names, or patterns with ``*``, ``?`` and ``[...]``; all names if there are none.
+        Names, or patterns with ``*``, ``?`` and ``[...]``; all names if there are none. A group
+        may have such a name itself; then the pattern selects that group alone.
     names : sequence of str
     kind : str
         The kind of the names, for the error.
@@ -248,14 +257,16 @@ def select(
     Failed
         A pattern matches no name.
     """
-    shown = [name for name in names if name not in set(hidden)]
+    hidden = set(hidden)
+    shown = [name for name in names if name not in hidden]
     if not patterns:
         return shown
     chosen: set[str] = set()
     for pattern in patterns:
-        found = {name for name in shown if fnmatch.fnmatchcase(name, pattern)}
         if pattern in names:
-            found.add(pattern)
+            chosen.add(pattern)
+            continue
+        found = {name for name in shown if fnmatch.fnmatchcase(name, pattern)}
         if not found:
             if any(sign in pattern for sign in "*?["):
                 raise Failed(f"no {kind} matches {pattern!r}")

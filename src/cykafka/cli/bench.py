@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, validators
@@ -35,6 +36,7 @@ _Phase = Literal["produce", "consume", "round-trip"]
 _PHASES: tuple[_Phase, ...] = ("produce", "consume", "round-trip")
 _CHUNK = 1_000
 _CHUNK_BYTES = 1_000_000
+_POOL_BYTES = 4_000_000
 _READ = 10_000
 _SLICE_S = 0.1
 
@@ -101,7 +103,9 @@ def measure(
     topic: Annotated[str | None, Parameter(metavar="NAME")] = None,
     only: Annotated[tuple[_Phase, ...], Parameter(negative=(), show_default=False)] = (),
     records: Annotated[PositiveInt, Parameter(metavar="N")] = 500_000,
-    size: Annotated[int, Parameter(metavar="BYTES", validator=validators.Number(gte=1))] = 100,
+    size: Annotated[
+        int, Parameter(metavar="BYTES", validator=validators.Number(gte=1, lte=1_000_000_000))
+    ] = 100,
     round_trips: Annotated[PositiveInt, Parameter(metavar="N")] = 1_000,
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4,
     replication_factor: Annotated[PositiveInt | None, Parameter(metavar="N")] = None,
@@ -143,25 +147,30 @@ def measure(
     if topic is None and "consume" in phases and "produce" not in phases:
         raise UsageError("consume alone needs the records of a --topic")
     results = []
+    outcomes = Outcomes()
     with (
         administration(connection) as cluster,
-        _used(cluster, topic, partitions, replication_factor) as name,
+        _used(cluster, topic, partitions, replication_factor, outcomes) as name,
     ):
         starts = {each: begin for each, (begin, _) in _ends(cluster, name).items()}
         if "produce" in phases:
             starts = {each: end for each, (_, end) in _ends(cluster, name).items()}
             results.append(_produce(cluster, name, records, size, quiet))
         if "consume" in phases:
-            results.append(_consume(cluster, starts, records, quiet))
+            results.append(_consume(cluster, name, starts, records, quiet))
         if "round-trip" in phases:
             results.append(_round_trips(cluster, name, round_trips, size, quiet))
     show(_COLUMNS, [each.row() for each in results], as_json=json)
-    return 0
+    return outcomes.status
 
 
 @contextmanager
 def _used(
-    cluster: Cluster, topic: str | None, partitions: int, replication_factor: int | None
+    cluster: Cluster,
+    topic: str | None,
+    partitions: int,
+    replication_factor: int | None,
+    outcomes: Outcomes,
 ) -> Iterator[str]:
     """The topic to use: an existing one, or a new one that is deleted at the end."""
     if topic is not None:
@@ -175,14 +184,24 @@ def _used(
         request_timeout=cluster.timeout,
         operation_timeout=cluster.timeout,
     )[name]
-    if (error := created.exception()) is not None:
-        raise Failed(f"cannot create the topic of the benchmark: {reason(error)}; use --topic")
     try:
+        if (error := created.exception()) is not None:
+            raise Failed(f"cannot create the topic of the benchmark: {reason(error)}; use --topic")
         _await_leaders(cluster, name, partitions)
         yield name
     finally:
-        deleted = cluster.admin.delete_topics([name], request_timeout=cluster.timeout)[name]
-        Outcomes().of(f"delete topic {name}", deleted)
+        # Ctrl-C may have ended the wait for the answer; then there may be a topic, too.
+        if not (created.done() and created.exception()):
+            _delete(cluster, name, outcomes)
+
+
+def _delete(cluster: Cluster, name: str, outcomes: Outcomes) -> None:
+    deleted = cluster.admin.delete_topics([name], request_timeout=cluster.timeout)[name]
+    try:
+        outcomes.of(f"delete topic {name}", deleted)
+    except KeyboardInterrupt:
+        outcomes.fail(f"delete topic {name}", "interrupted; use cykafka topics delete")
+        raise
 
 
 def _await_leaders(cluster: Cluster, name: str, partitions: int) -> None:
@@ -211,7 +230,9 @@ def _ends(cluster: Cluster, name: str) -> dict[TopicPartition, tuple[int, int]]:
 def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) -> Result:
     result = Result("produce")
     chunk = max(min(_CHUNK, _CHUNK_BYTES // size), 1)
-    data = memoryview(os.urandom(chunk * size)).cast("B", (chunk, size))
+    # More than a batch, or zstd would find that its records repeat.
+    copies = max(_POOL_BYTES // (chunk * size), 1)
+    pool = memoryview(os.urandom(copies * chunk * size))
     flying: deque[Delivery] = deque()
     meter = Meter("produce", records, shown=not quiet)
     producer = cluster.brokers.producer()
@@ -225,11 +246,9 @@ def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) 
         result.bytes += len(delivery) * size
         meter.add(len(delivery), len(delivery) * size, result.records)
 
-    def send(count: int) -> None:
+    def send(start: int, count: int) -> None:
+        values = pool[start : start + count * size].cast("B", (count, size))
         began = time.perf_counter()
-        values = (
-            data if count == chunk else data.cast("B")[: count * size].cast("B", (count, size))
-        )
         delivery = producer.publish(name, values)
         delivery.add_done_callback(lambda _: result.latencies.append(time.perf_counter() - began))
         flying.append(delivery)
@@ -238,9 +257,10 @@ def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) 
         with meter:
             started = time.perf_counter()
             left = records
+            starts = cycle(range(0, len(pool), chunk * size))
             while left or flying:
                 if left:
-                    send(min(chunk, left))
+                    send(next(starts), min(chunk, left))
                     left -= min(chunk, left)
                 producer.poll(0 if left else _SLICE_S)
                 while flying and flying[0].done:
@@ -256,17 +276,19 @@ def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) 
 
 
 def _consume(
-    cluster: Cluster, starts: dict[TopicPartition, int], records: int, quiet: bool
+    cluster: Cluster, name: str, starts: dict[TopicPartition, int], records: int, quiet: bool
 ) -> Result:
     result = Result("consume")
-    ends = {each: end for each, (_, end) in _ends(cluster, next(iter(starts)).topic).items()}
-    available = sum(ends[each] - start for each, start in starts.items())
-    wanted = min(records, available)
+    ends = {each: end for each, (_, end) in _ends(cluster, name).items()}
+    wanted = min(records, sum(ends[each] - start for each, start in starts.items()))
+    if not wanted:
+        raise Failed(f"topic {name} has no records to consume")
     meter = Meter("consume", wanted, shown=not quiet)
-    consumer = cluster.brokers.consumer(
-        **{"group.id": "cykafka-bench", "enable.auto.commit": False}
-    )
+    consumer = _consumer(cluster, **{"enable.partition.eof": True})
     cluster.brokers.tell = meter.warn
+    finished: set[int | None] = (
+        set()
+    )  # compacted topics and transactions have fewer records than offsets
     try:
         consumer.assign(
             [TopicPartition(each.topic, each.partition, start) for each, start in starts.items()]
@@ -274,24 +296,33 @@ def _consume(
         started = time.perf_counter()
         heard = time.monotonic()
         with meter:
-            while result.records < wanted:
+            while result.records < wanted and len(finished) < len(starts):
                 batch = consumer.consume_batch(min(_READ, wanted - result.records), _SLICE_S)
                 for message in batch.errors:
-                    _refuse(message.error())
-                if not batch:
-                    if time.monotonic() >= heard + cluster.timeout:
-                        raise Failed(f"no record for {cluster.timeout:g} s")
-                    continue
-                heard = time.monotonic()
-                count = sum(len(each or b"") for each in batch.values(copy=False))
-                result.records += len(batch)
-                result.bytes += count
-                meter.add(len(batch), count, result.records)
-        result.seconds = time.perf_counter() - started
+                    error = message.error()
+                    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                        finished.add(message.partition())
+                    else:
+                        _refuse(error)
+                if batch:
+                    heard = time.monotonic()
+                    count = sum(map(len, filter(None, batch.values())))
+                    result.records += len(batch)
+                    result.bytes += count
+                    result.seconds = time.perf_counter() - started
+                    meter.add(len(batch), count, result.records)
+                elif time.monotonic() >= heard + cluster.timeout:
+                    raise Failed(f"no record for {cluster.timeout:g} s")
     finally:
         cluster.brokers.tell = None
         consumer.close()
     return result
+
+
+def _consumer(cluster: Cluster, **properties: object) -> Consumer:
+    """A consumer that only reads what it is assigned, and commits nothing."""
+    settings = {"group.id": "cykafka-bench", "enable.auto.commit": False, **properties}
+    return cluster.brokers.consumer(**settings)
 
 
 def _refuse(error: KafkaError | None) -> None:
@@ -312,9 +343,7 @@ def _round_trips(cluster: Cluster, name: str, count: int, size: int, quiet: bool
             failures.append(error)
 
     producer = cluster.brokers.producer(**{"linger.ms": 0})
-    consumer = cluster.brokers.consumer(
-        **{"group.id": "cykafka-bench", "enable.auto.commit": False}
-    )
+    consumer = _consumer(cluster)
     try:
         end = _ends(cluster, name)[partition][1]
         consumer.assign([TopicPartition(name, 0, end)])
@@ -327,9 +356,7 @@ def _round_trips(cluster: Cluster, name: str, count: int, size: int, quiet: bool
                 sent = time.perf_counter()
                 key = marker + number.to_bytes(8)
                 producer.produce(name, value, key, partition=0, on_delivery=on_delivery)
-                _await_record(cluster, producer, consumer, key)
-                if failures:
-                    raise Failed(f"a record was not delivered: {failures[0].str()}")
+                _await_record(cluster, producer, consumer, key, failures)
                 if number:
                     result.latencies.append(time.perf_counter() - sent)
                     result.records += 1
@@ -345,12 +372,20 @@ def _round_trips(cluster: Cluster, name: str, count: int, size: int, quiet: bool
     return result
 
 
-def _await_record(cluster: Cluster, producer: Producer, consumer: Consumer, key: bytes) -> None:
+def _await_record(
+    cluster: Cluster,
+    producer: Producer,
+    consumer: Consumer,
+    key: bytes,
+    failures: Sequence[KafkaError],
+) -> None:
     """Read until the record with this key arrives."""
     deadline = time.monotonic() + cluster.timeout
     while True:
         message = consumer.poll(_SLICE_S)
         producer.poll(0)
+        if failures:
+            raise Failed(f"a record was not delivered: {failures[0].str()}")
         if message is not None and message.error() is not None:
             _refuse(message.error())
         elif message is not None and message.key() == key:

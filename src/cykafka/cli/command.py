@@ -1,7 +1,8 @@
-"""The command ``cykafka``: a demonstration that checks itself, and the versions in use."""
+"""The entry point of the command ``cykafka``, and ``cykafka version``."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -22,11 +23,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         The exit status.
     """
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        argv = sys.argv[1:]
+        # Commands that have made a topic or a folder remove it, as after Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    arguments = list(argv)
     if arguments == ["version"]:  # bug reports need it, whatever is installed
         return run_command(version)
     # A file named - is the standard input; cyclopts takes a single - for an option.
-    arguments = ["/dev/stdin" if each == "-" else each for each in arguments]
+    if arguments[:1] != ["broker"]:  # its arguments are those of another command
+        arguments = ["/dev/stdin" if each == "-" else each for each in arguments]
     return run_reporting(lambda: run_app("cykafka.cli.app", arguments, extra="cli"))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -20,6 +21,7 @@ from cykafka.cli.administration import (
     Cluster,
     DryRun,
     Json,
+    Names,
     Outcomes,
     Yes,
     administration,
@@ -29,18 +31,30 @@ from cykafka.cli.administration import (
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError, reason
+from cykafka.cli.lag import list_groups
 from cykafka.cli.profiles import resolve
 from cykafka.internal import pairs
 
-__all__ = ["ChangeOptions", "Changes", "apply", "configs", "own_entries", "shown"]
+__all__ = [
+    "ChangeOptions",
+    "changes_of",
+    "configs",
+    "describe_all",
+    "own_entries",
+    "redacted",
+    "shown",
+    "source_name",
+]
 
 HIDDEN = "(hidden)"
 Kind = Literal["topic", "broker", "group"]
 
-# A lower value of these properties makes the brokers delete records.
+# A change of these properties may make the brokers delete records. Those of a broker, which apply
+# to all topics without their own, have the prefix log. or log.cleaner.
 _DROPS_RECORDS = frozenset(
-    {"cleanup.policy", "local.retention.bytes", "local.retention.ms", "max.compaction.lag.ms",
-     "retention.bytes", "retention.ms"}
+    {"cleanup.policy", "delete.retention.ms", "local.retention.bytes", "local.retention.ms",
+     "max.compaction.lag.ms", "remote.log.delete.on.disable", "retention.bytes", "retention.hours",
+     "retention.minutes", "retention.ms"}
 )  # fmt: skip
 
 configs = App(
@@ -85,77 +99,47 @@ class Change:
     def loses(self) -> bool:
         """Whether the change removes a value, or may make the brokers delete records."""
         removes = self.operation in (AlterConfigOpType.DELETE, AlterConfigOpType.SUBTRACT)
-        return removes or self.name in _DROPS_RECORDS
+        name = self.name.removeprefix("log.").removeprefix("cleaner.")
+        return removes or name in _DROPS_RECORDS
+
+    def row(self, entry: ConfigEntry | None) -> tuple[str, str, str | None, str | None]:
+        """The property, the operation, the present value and the given one; secrets are hidden."""
+        before = None if entry is None else shown(entry)
+        value = HIDDEN if self.is_secret(entry) else self.value
+        return (self.name, self.operation.name.lower(), before, value)
+
+    def is_secret(self, entry: ConfigEntry | None) -> bool:
+        """Whether the given value may be a secret: the broker says so, or does not know."""
+        return self.value is not None and (entry is None or entry.is_sensitive)
 
 
-class Changes:
-    """The changes of properties that a command line asks for.
-
-    Parameters
-    ----------
-    options : ChangeOptions
+def changes_of(options: ChangeOptions) -> list[Change]:
+    """The changes that a command line asks for.
 
     Raises
     ------
     UsageError
-        A text is not ``KEY=VALUE``, or a property has two changes.
+        There are none, a text is not ``KEY=VALUE``, or a property has two changes.
     """
-
-    def __init__(self, options: ChangeOptions | None) -> None:
-        options = options or ChangeOptions()
-        self.all: list[Change] = []
-        for option, operation, texts in (
-            ("--set", AlterConfigOpType.SET, options.set_),
-            ("--append", AlterConfigOpType.APPEND, options.append),
-            ("--subtract", AlterConfigOpType.SUBTRACT, options.subtract),
-        ):
-            try:
-                settings = list(pairs(texts))
-            except ValueError as error:
-                raise UsageError(f"{option}: {error}") from None
-            self.all += [Change(key, operation, resolve(key, text)) for key, text in settings]
-        self.all += [Change(key, AlterConfigOpType.DELETE) for key in options.delete]
-        names = [change.name for change in self.all]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(f"{name} has two changes; give it one")
-
-    def __bool__(self) -> bool:
-        return bool(self.all)
-
-    @property
-    def loses(self) -> bool:
-        """Whether a change removes something."""
-        return any(change.loses for change in self.all)
-
-    def entries(self) -> list[ConfigEntry]:
-        """The changes as a request has them."""
-        return [
-            ConfigEntry(change.name, change.value, incremental_operation=change.operation)
-            for change in self.all
-        ]
-
-    def plan(
-        self, current: dict[str, ConfigEntry]
-    ) -> list[tuple[str, str, str | None, str | None]]:
-        """Rows of property, operation, present value and given value; secrets are hidden."""
-        rows = []
-        for change in self.all:
-            entry = current.get(change.name)
-            new = change.value
-            # The broker does not say whether a property is a secret if it does not know it.
-            if new is not None and (entry is None or entry.is_sensitive):
-                new = HIDDEN
-            old = None if entry is None else shown(entry)
-            rows.append((change.name, change.operation.name.lower(), old, new))
-        return rows
-
-    def redacted(self, text: str, current: dict[str, ConfigEntry]) -> str:
-        """A broker's text without the values of secrets."""
-        for change, row in zip(self.all, self.plan(current), strict=True):
-            if row[3] == HIDDEN and change.value:
-                text = text.replace(change.value, HIDDEN)
-        return text
+    changes = []
+    for option, operation, settings in (
+        ("--set", AlterConfigOpType.SET, options.set_),
+        ("--append", AlterConfigOpType.APPEND, options.append),
+        ("--subtract", AlterConfigOpType.SUBTRACT, options.subtract),
+    ):
+        try:
+            changes += [
+                Change(key, operation, resolve(key, text)) for key, text in pairs(settings)
+            ]
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from None
+    changes += [Change(key, AlterConfigOpType.DELETE) for key in options.delete]
+    if not changes:
+        raise UsageError("nothing to change: use --set, --append, --subtract or --delete")
+    name, count = Counter(change.name for change in changes).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{name} has two changes; give it one")
+    return changes
 
 
 def shown(entry: ConfigEntry) -> str | None:
@@ -173,63 +157,11 @@ def _source(entry: ConfigEntry) -> int:
     return entry.source.value if isinstance(entry.source, ConfigSource) else entry.source
 
 
-def _source_name(entry: ConfigEntry) -> str:
+def source_name(entry: ConfigEntry) -> str:
     """The source of a value in Kafka's words, such as ``dynamic topic``."""
-    return ConfigSource(_source(entry)).name.removesuffix("_CONFIG").replace("_", " ").lower()
-
-
-def apply(
-    cluster: Cluster,
-    kind: Kind,
-    names: Sequence[str],
-    changes: Changes,
-    outcomes: Outcomes,
-    *,
-    as_json: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Ask if something is lost, change the configuration of resources, and print the changes.
-
-    Parameters
-    ----------
-    kind : {"topic", "broker", "group"}
-    names : sequence of str
-    changes : Changes
-    outcomes : Outcomes
-        Gets the failures.
-    as_json, dry_run, yes : bool
-        The options of the command.
-
-    Raises
-    ------
-    Failed
-        The user does not agree.
-    """
-    before = describe_all(cluster, kind, names, outcomes)
-    plans = {name: changes.plan(entries) for name, entries in before.items()}
-    if changes.loses and not dry_run and plans:
-        losses = [
-            f"{kind} {name}: {operation} {key}: {old or 'no value'} -> {new or 'the default'}"
-            for name, rows in plans.items()
-            for key, operation, old, new in rows
-        ]
-        confirm(f"change the configuration of {count_of(len(plans), kind)}", losses, yes=yes)
-    asked = {}
-    for name in before:
-        resource = ConfigResource(_restype(kind), name, incremental_configs=changes.entries())
-        # Each broker answers for itself, so each resource is a request.
-        asked[name] = cluster.admin.incremental_alter_configs(
-            [resource], request_timeout=cluster.timeout, validate_only=dry_run
-        )[resource]
-    rows = []
-    for name, future in asked.items():
-        if (error := future.exception()) is not None:
-            why = changes.redacted(reason(error), before[name])
-            outcomes.fail(f"change the configuration of {kind} {name}", why)
-            continue
-        rows += [(kind, name, *row) for row in plans[name]]
-    outcomes.show(("type", "name", "config", "operation", "old", "new"), rows, as_json=as_json)
+    names = {each.value: each.name for each in ConfigSource}  # newer brokers may have others
+    name = names.get(_source(entry), "UNKNOWN")
+    return name.removesuffix("_CONFIG").replace("_", " ").lower()
 
 
 def describe_all(
@@ -253,7 +185,9 @@ def _restype(kind: Kind) -> ResourceType:
     return ResourceType[kind.upper()]
 
 
-def _resources(cluster: Cluster, kind: Kind, names: Sequence[str]) -> list[str]:
+def _resources(
+    cluster: Cluster, kind: Kind, names: Sequence[str], outcomes: Outcomes
+) -> list[str]:
     """The resources that arguments name; all of the kind if there are none."""
     if kind == "topic":
         return cluster.topics(names)
@@ -261,11 +195,9 @@ def _resources(cluster: Cluster, kind: Kind, names: Sequence[str]) -> list[str]:
         known = [str(number) for number in sorted(cluster.metadata.brokers)]
         return select(names, known, "broker")
     if names and not any(sign in name for name in names for sign in "*?["):
-        return list(
-            dict.fromkeys(names)
-        )  # a group may have a configuration before its first member
-    listed = cluster.admin.list_consumer_groups(request_timeout=cluster.timeout).result()
-    return select(names, sorted(each.group_id for each in listed.valid or ()), "group")
+        # A group may have a configuration before its first member.
+        return list(dict.fromkeys(names))
+    return select(names, list(list_groups(cluster, outcomes)), "group")
 
 
 @configs.command
@@ -293,14 +225,15 @@ def describe(
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found = describe_all(cluster, kind, _resources(cluster, kind, names), outcomes)
+        resources = _resources(cluster, kind, names, outcomes)
+        found = describe_all(cluster, kind, resources, outcomes)
     rows = []
     for name, entries in found.items():
         for entry in [entries[key] for key in sorted(entries)] if all_ else own_entries(entries):
             hidden = entry.is_sensitive
             value = None if hidden and json else shown(entry)
             rows.append(
-                (kind, name, entry.name, value, _source_name(entry), entry.is_read_only, hidden)
+                (kind, name, entry.name, value, source_name(entry), entry.is_read_only, hidden)
             )
     outcomes.show(
         ("type", "name", "config", "value", "source", "read_only", "sensitive"),
@@ -313,9 +246,9 @@ def describe(
 @configs.command
 def alter(
     kind: Kind,
-    name: str,
+    names: Names,
     /,
-    *names: str,
+    *,
     changes: Annotated[ChangeOptions | None, Parameter(name="*")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -324,25 +257,70 @@ def alter(
 ) -> int:
     """Change properties; the others keep their values.
 
-    The command asks before it removes a value, and before it changes the retention of a topic,
-    because the brokers may then delete records.
+    The command asks before it removes a value, and before it changes the retention of topics or
+    brokers, because the brokers may then delete records.
 
     Parameters
     ----------
     kind : str
         topic, broker or group
-    name, names : str
+    names : str
         names or patterns of topics and groups, numbers of brokers
     """
-    wanted = Changes(changes)
-    if not wanted:
-        raise UsageError("nothing to change: use --set, --append, --subtract or --delete")
-    if wanted.loses and not dry_run:
+    wanted = changes_of(changes or ChangeOptions())
+    loses = any(change.loses for change in wanted)
+    if loses and not dry_run:
         need_consent("change the configuration", yes=yes)
+    entries = [
+        ConfigEntry(change.name, change.value, incremental_operation=change.operation)
+        for change in wanted
+    ]
     outcomes = Outcomes()
+    rows = []
     with administration(connection) as cluster:
-        apply(
-            cluster, kind, _resources(cluster, kind, (name, *names)), wanted, outcomes,
-            as_json=json, dry_run=dry_run, yes=yes,
-        )  # fmt: skip
+        resources = _resources(cluster, kind, names, outcomes)
+        before = describe_all(cluster, kind, resources, outcomes)
+        if loses and before and not dry_run:
+            losses = _lines(kind, before, wanted)
+            confirm(f"change the configuration of {count_of(len(before), kind)}", losses, yes=yes)
+        futures = {}
+        for each in before:
+            resource = ConfigResource(_restype(kind), each, incremental_configs=entries)
+            # Each broker answers for itself, so each resource is a request.
+            futures[each] = cluster.admin.incremental_alter_configs(
+                [resource], request_timeout=cluster.timeout, validate_only=dry_run
+            )[resource]
+        for each, future in futures.items():
+            if (error := future.exception()) is None:
+                rows += [
+                    (kind, each, *change.row(before[each].get(change.name))) for change in wanted
+                ]
+            else:
+                why = redacted(reason(error), wanted, before[each])
+                outcomes.fail(f"change the configuration of {kind} {each}", why)
+    outcomes.show(("type", "name", "config", "operation", "before", "value"), rows, as_json=json)
     return outcomes.status
+
+
+def _lines(
+    kind: Kind, before: dict[str, dict[str, ConfigEntry]], wanted: list[Change]
+) -> Iterator[str]:
+    """The changes of each resource, for the question."""
+    for name, entries in before.items():
+        for change in wanted:
+            key, operation, old, value = change.row(entries.get(change.name))
+            setting = key if value is None else f"{key}={value}"
+            now = "" if old is None else f", now {old or 'empty'}"
+            yield f"{kind} {name}: {operation} {setting}{now}"
+
+
+def redacted(text: str, wanted: list[Change], entries: dict[str, ConfigEntry]) -> str:
+    """A broker's text without the values of secrets."""
+    secrets = {
+        change.value
+        for change in wanted
+        if change.value and change.is_secret(entries.get(change.name))
+    }
+    for each in sorted(secrets, key=len, reverse=True):  # one may begin with another
+        text = text.replace(each, HIDDEN)
+    return text

@@ -10,6 +10,7 @@ from rich.prompt import Confirm
 from rich.text import Text
 
 from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.printable import printable
 
 __all__ = ["confirm", "need_consent"]
 
@@ -43,7 +44,7 @@ def confirm(action: str, losses: Iterable[str], *, yes: bool) -> None:
     action : str
         Such as ``"delete 2 topics"``.
     losses : iterable of str
-        A line for each thing that will be lost.
+        A line for each thing that will be lost; not read with ``--yes``.
     yes : bool
         Whether the command line has ``--yes``.
 
@@ -59,8 +60,8 @@ def confirm(action: str, losses: Iterable[str], *, yes: bool) -> None:
         return
     console = Console(stderr=True, highlight=False)
     for line in losses:
-        console.print(Text(line), soft_wrap=True)
-    question = Text(action[:1].upper() + action[1:] + "?")
+        console.print(Text(printable(line)), soft_wrap=True)
+    question = Text(printable(action[:1].upper() + action[1:] + "?"))
     try:
         agreed = Confirm.ask(question, console=console, default=False)
     except EOFError:

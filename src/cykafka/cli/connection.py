@@ -103,17 +103,23 @@ class Connection:
         UsageError
             A file is not valid, librdkafka refuses a property, or there are no brokers.
         """
-        merged: dict[str, str] = {}
-        places = [*self._implicit(), *self._explicit()]
-        for place, settings in places:
-            _check(place, settings)
-            merged.update(settings)
+        merged = _merged([*self._implicit(), *self._explicit()])
         if not merged.get(_SERVERS):
             raise UsageError(
                 "no brokers are given: use -b HOST:PORT, a profile with bootstrap.servers in "
                 f"{profiles.profile_file()}, or the variable CYKAFKA_BOOTSTRAP_SERVERS"
             )
         return merged
+
+    def explicit(self) -> dict[str, str]:
+        """The properties that the command line names, with those of ``-F`` and ``--profile``.
+
+        Raises
+        ------
+        UsageError
+            A file is not valid, or librdkafka refuses a property.
+        """
+        return _merged(self._explicit())
 
     def _implicit(self) -> list[tuple[str, dict[str, str]]]:
         """What the environment has, the weakest place first."""
@@ -251,13 +257,17 @@ class Brokers:
             No broker has answered within the timeout, or the brokers refuse the login.
         """
         deadline = time.monotonic() + self.timeout
+        # Short at first, so that a login that fails is reported soon. An answer that comes after
+        # its request has timed out is lost, so slow brokers need longer ones.
+        patience = _SLICE_S
         while True:
             left = max(deadline - time.monotonic(), 0.001)
             try:
-                return client.list_topics(topic, min(left, _SLICE_S))
+                return client.list_topics(topic, min(left, patience))
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
                     raise
+            patience *= 2
             client.poll(0)  # runs hear()
             final = self.heard is not None and self.heard.code() in _FINAL
             if final or time.monotonic() >= deadline:
@@ -267,6 +277,15 @@ class Brokers:
         """The error of brokers that do not answer, with the last error of a connection."""
         cause = self.heard.str() if self.heard else "no answer; check the address and the port"
         return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {cause}")
+
+
+def _merged(places: list[tuple[str, dict[str, str]]]) -> dict[str, str]:
+    """The properties of all places, the weakest place first."""
+    merged: dict[str, str] = {}
+    for place, settings in places:
+        _check(place, settings)
+        merged.update(settings)
+    return merged
 
 
 def _check(place: str, settings: Mapping[str, str]) -> None:

@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 from rich.progress import (
@@ -31,9 +32,10 @@ from rich.progress import (
 from rich.table import Table
 
 from cykafka.cli import worker
-from cykafka.cli.source import Source, SourceError, open_source
+from cykafka.cli.connection import Connection, ConnectionOptions
+from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.source import Source, open_source
 from cykafka.cli.verify import Verifier
-from cykafka.internal import pairs
 
 # A mock partition keeps 5 MB, and one key may send everything to one partition.
 _AHEAD_BYTES = 4_000_000
@@ -42,12 +44,10 @@ _EMBEDDED_READER = {"fetch.wait.max.ms": 10}
 _GRACE_S = 2.0
 _JOIN_S = 5.0
 _COUNT_EVERY = 1_000
+# librdkafka's own default, for --verbose.
+_LOG_LEVEL = 6
 # `-` on the command line; cyclopts would take that for an option.
 STANDARD_INPUT = Path("/dev/stdin")
-
-
-class DemoError(Exception):
-    """The demonstration cannot go on; the message is for the user."""
 
 
 @dataclass
@@ -57,16 +57,6 @@ class Run:
     verifier: Verifier
     written: worker.Done
     read: worker.Done
-
-
-def _check_brokers(_type: object, text: str | None) -> None:
-    # librdkafka skips an address that it cannot read, and then waits for brokers it does not know.
-    for broker in () if text is None else text.split(","):
-        if not broker.strip() or "/" in broker:
-            raise ValueError(f"{broker!r} is not HOST:PORT")
-
-
-_BROKERS = Group("Brokers", validator=validators.MutuallyExclusive(), sort_key=1)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,22 +71,10 @@ class Options:
     """only the first N records"""
     topic: str | None = None
     """topic to use; must be empty (default: a fresh one)"""
-    timeout: Annotated[PositiveInt, Parameter(metavar="S")] = 15
-    """seconds without any progress after which to give up"""
-    bootstrap_servers: Annotated[
-        str | None,
-        Parameter(group=_BROKERS, validator=_check_brokers, metavar="HOST:PORT,..."),
-    ] = None
-    """the brokers (default: an embedded cluster)"""
-    broker: Annotated[bool, Parameter(group=_BROKERS, negative=(), show_default=False)] = False
+    broker: Annotated[bool, Parameter(negative=(), show_default=False)] = False
     """a throw-away broker of real Kafka; needs Java, and Maven at the first run"""
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4
     """partitions of the topic, if the demo starts the brokers"""
-    config: Annotated[
-        list[str],
-        Parameter(name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False),
-    ] = field(default_factory=list)
-    """a setting for both clients, such as security.protocol=SSL; repeatable"""
 
 
 def demo(
@@ -104,12 +82,14 @@ def demo(
     /,
     *,
     options: Annotated[Options | None, Parameter(name="*")] = None,
+    connection: ConnectionOptions = None,
 ) -> int:
     """Publish a file's records, read them back, check and measure.
 
     The demo publishes real records, reads them back through a consumer group and checks that every
-    record arrived once and unchanged. It starts an embedded cluster unless --bootstrap-servers or
-    --broker is given.
+    record arrived once and unchanged. It starts an embedded cluster, unless -b, -X, -F or
+    --profile names brokers; there the topic stays. It ignores CYKAFKA_BOOTSTRAP_SERVERS and the
+    profile default, so that no cluster gets its records by mistake.
 
     Parameters
     ----------
@@ -119,23 +99,15 @@ def demo(
     """
     options = options or Options()
     console = Console()
-    try:
-        with ExitStack() as stack:
-            job = _job(options, stack)
-            worker.check(job)
-            source = _source(file, options, stack)
-            bars = stack.enter_context(_progress(console))
-            run = _run(source, job, bars)
-    except (SourceError, worker.SettingError) as error:
-        return _fail(str(error), 2)
-    except DemoError as error:
-        return _fail("; ".join([str(error), *getattr(error, "__notes__", ())]), 1)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    with ExitStack() as stack:
+        job = _job(options, connection or Connection(), stack)
+        worker.check(job)
+        source = _source(file, options, stack)
+        bars = stack.enter_context(_progress(console))
+        run = _run(source, job, bars)
     console.print(_table(run))
-    faults = run.verifier.faults()
-    if faults:
-        return _fail("; ".join(faults), 1)
+    if faults := run.verifier.faults():
+        raise Failed("; ".join(faults))
     count = len(run.verifier)
     all_records = "The one record" if count == 1 else f"All {count:,} records"
     console.print(
@@ -154,11 +126,6 @@ def _source(path: Path | None, options: Options, stack: ExitStack) -> Source:
         with path.open("wb") as kept:
             shutil.copyfileobj(sys.stdin.buffer, kept)
     return open_source(path, options.format, options.key, options.limit, name)
-
-
-def _fail(reason: str, status: int) -> int:
-    print(f"cykafka demo: {reason}", file=sys.stderr)
-    return status
 
 
 @contextmanager
@@ -180,19 +147,17 @@ def _progress(console: Console) -> Iterator[Progress]:
             raise
 
 
-def _job(options: Options, stack: ExitStack) -> worker.Job:
+def _job(options: Options, connection: Connection, stack: ExitStack) -> worker.Job:
     name = f"cykafka-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     topic = options.topic or name
-    timeout = float(options.timeout)
-    try:
-        config = dict(pairs(options.config))
-        _check_brokers(str, config.get("bootstrap.servers"))
-    except ValueError as error:
-        raise worker.SettingError(f"-X: {error}") from None
-    if options.bootstrap_servers is not None:
-        config["bootstrap.servers"] = options.bootstrap_servers
-    if "bootstrap.servers" in config and not options.broker:
-        return worker.Job(config, {}, topic, name, None, timeout)
+    config: dict[str, Any] = connection.explicit()
+    if connection.verbose:
+        config.setdefault("log_level", _LOG_LEVEL)
+    given = "bootstrap.servers" in config
+    if given and options.broker:
+        raise UsageError("--broker starts the brokers: leave out -b and bootstrap.servers")
+    if given:
+        return worker.Job(config, {}, topic, name, None, connection.timeout)
 
     from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
@@ -201,11 +166,11 @@ def _job(options: Options, stack: ExitStack) -> worker.Job:
         stack.enter_context(cluster)
         cluster.create_topic(topic, partitions=options.partitions)
     except (KafkaClusterError, ValueError) as error:
-        raise DemoError(str(error)) from error
+        raise Failed("; ".join([str(error), *getattr(error, "__notes__", ())])) from error
     config["bootstrap.servers"] = cluster.bootstrap_servers
     if options.broker:
-        return worker.Job(config, {}, topic, name, None, timeout)
-    return worker.Job(config, _EMBEDDED_READER, topic, name, _AHEAD_BYTES, timeout)
+        return worker.Job(config, {}, topic, name, None, connection.timeout)
+    return worker.Job(config, _EMBEDDED_READER, topic, name, _AHEAD_BYTES, connection.timeout)
 
 
 class _Child:
@@ -216,7 +181,7 @@ class _Child:
         self.name = name
         self.ready = False
         self.done: worker.Done | None = None
-        self.connection: Connection
+        self.connection: Pipe
         self.connection, remote = context.Pipe()
         self.process: SpawnProcess = context.Process(
             target=main, args=(remote, *arguments), name=f"cykafka-demo-{name}", daemon=True
@@ -238,9 +203,9 @@ class _Child:
         except (EOFError, OSError):
             raise self.gone() from None
 
-    def gone(self) -> DemoError:
+    def gone(self) -> Failed:
         self.process.join(_JOIN_S)
-        return DemoError(f"the {self.name} process ended with status {self.process.exitcode}")
+        return Failed(f"the {self.name} process ended with status {self.process.exitcode}")
 
     def close(self) -> None:
         self.connection.close()  # which ends the child
@@ -335,9 +300,9 @@ def _exchange(
                     if child is writer:
                         reader.send(None)  # what is there now is everything
                 case worker.Failed(reason):
-                    raise DemoError(f"{child.name}: {reason}{heard}")
+                    raise Failed(f"{child.name}: {reason}{heard}")
         if time.monotonic() >= patience:
-            raise DemoError(
+            raise Failed(
                 f"no progress within {job.timeout:g} s with "
                 f"{job.config['bootstrap.servers']}{heard} (--timeout waits longer)"
             )

@@ -6,7 +6,7 @@ status  meaning
 0       success
 1       a record, a request or a broker failed, or the output has no room
 2       wrong arguments, or a configuration that the client refuses
-130     Ctrl-C
+130     Ctrl-C or SIGTERM
 141     the reader of the output closed the pipe, as after SIGPIPE
 ======  ==================================================================
 """
@@ -17,13 +17,14 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-from cykafka import KafkaException
+from cykafka import KafkaError, KafkaException
+from cykafka.cli.printable import printable
 
 __all__ = ["EXIT_STATUS_HELP", "Failed", "Status", "UsageError", "reason", "run_reporting"]
 
 EXIT_STATUS_HELP = (
     "exit status: 0 success; 1 a record, a request or a broker failed; 2 wrong arguments or "
-    "configuration; 130 Ctrl-C; 141 the reader of the output closed the pipe"
+    "configuration; 130 Ctrl-C or SIGTERM; 141 the reader of the output closed the pipe"
 )
 
 
@@ -51,14 +52,15 @@ class UsageError(Failed):
 
 def reason(error: BaseException) -> str:
     """The text of an exception for the user; a KafkaError shows its description alone."""
-    if isinstance(error, KafkaException) and error.args:
-        error = error.args[0]
-    text = getattr(error, "str", None)
-    return str(text()) if callable(text) else str(error)
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(cause, KafkaError):
+        return str(cause)
+    hint = "; --timeout waits longer" if cause.code() == KafkaError._TIMED_OUT else ""
+    return f"{cause.str()}{hint}"
 
 
 def run_reporting(work: Callable[[], int]) -> int:
-    """Run a command; print its failure as one line and return the exit status.
+    """Run a command; print its failure and the notes of it, a line each; return the exit status.
 
     Parameters
     ----------
@@ -68,12 +70,10 @@ def run_reporting(work: Callable[[], int]) -> int:
     """
     try:
         return work()
-    except Failed as error:
-        print(f"cykafka: {error}", file=sys.stderr)
-        return error.status
-    except KafkaException as error:
-        print(f"cykafka: {reason(error)}", file=sys.stderr)
-        return Status.FAILED
+    except (Failed, KafkaException) as error:
+        for line in (reason(error), *getattr(error, "__notes__", ())):
+            print(f"cykafka: {printable(line)}", file=sys.stderr)
+        return error.status if isinstance(error, Failed) else Status.FAILED
     except KeyboardInterrupt:
         print("cykafka: interrupted", file=sys.stderr)
         return Status.INTERRUPTED

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from cykafka import (
@@ -25,6 +25,7 @@ from cykafka.cli.administration import (
     Cluster,
     DryRun,
     Json,
+    Names,
     Outcomes,
     Yes,
     administration,
@@ -34,9 +35,10 @@ from cykafka.cli.administration import (
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
-from cykafka.cli.lag import Lag, committed, describe_groups, lags
-from cykafka.cli.output import json_line, show
+from cykafka.cli.lag import Lag, committed, describe_groups, lags, list_groups, sums
+from cykafka.cli.output import json_line, show, table
 from cykafka.cli.partitions import chosen_partitions
+from cykafka.cli.printable import printable
 from cykafka.cli.reset import reset
 
 __all__ = ["groups"]
@@ -68,14 +70,8 @@ def listed(
     """
     wanted_states = {ConsumerGroupState[each.replace("-", "_").upper()] for each in states}
     wanted_types = {ConsumerGroupType[each.upper()] for each in types}
-    answer = cluster.admin.list_consumer_groups(
-        states=wanted_states or None, types=wanted_types or None, request_timeout=cluster.timeout
-    ).result()
-    for error in answer.errors or ():
-        why = reason(error) if isinstance(error, KafkaException) else error.str()
-        outcomes.fail("list the groups of a broker", why)
-    found = {each.group_id: each for each in answer.valid or ()}
-    return [found[name] for name in select(patterns, sorted(found), "group")]
+    found = list_groups(cluster, outcomes, wanted_states or None, wanted_types or None)
+    return [found[name] for name in select(patterns, list(found), "group")]
 
 
 @groups.command(name="list")
@@ -158,7 +154,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -
         )
         for each in found
     ]
-    total = _total(found)
+    total = sums(found)[2]
     head = {
         "group": group.group_id,
         "state": _word(group.state),
@@ -173,20 +169,17 @@ def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -
         }
         print(json_line({**head, "lag": total, **parts}))
         return
-    print(
+    text = (
         f"group {group.group_id}: {head['state']}, type {head['type']}, "
         f"assignor {head['assignor'] or '-'}, coordinator {head['coordinator']}, "
-        f"{count_of(len(members), 'member')}, lag {total}"
+        f"{count_of(len(members), 'member')}, lag {'-' if total is None else total}"
     )
+    print(printable(text))
     if members:
         show(_MEMBER_COLUMNS, members)
     if offsets:
         show(_OFFSET_COLUMNS, offsets)
     print()
-
-
-def _total(found: Iterable[Lag]) -> int:
-    return sum(each.lag or 0 for each in found)
 
 
 # -- lag
@@ -200,7 +193,9 @@ def lag(
     watch: Annotated[
         bool, Parameter(name=["--watch", "-w"], negative=(), show_default=False)
     ] = False,
-    interval: Annotated[float, Parameter(metavar="S", validator=validators.Number(gt=0))] = 2.0,
+    interval: Annotated[
+        float, Parameter(metavar="S", validator=validators.Number(gte=0.1, lte=3600))
+    ] = 2.0,
     max_: Annotated[
         int | None, Parameter(name="--max", metavar="N", validator=validators.Number(gte=0))
     ] = None,
@@ -209,8 +204,8 @@ def lag(
 ) -> int:
     """Show the lag of groups in each topic.
 
-    Partitions without a committed offset have no lag. --watch repeats the request until Ctrl-C,
-    also while brokers are down.
+    Partitions without a committed offset have no lag; the sums leave them out. --watch repeats the
+    request until Ctrl-C, also while brokers are down.
 
     Parameters
     ----------
@@ -231,13 +226,13 @@ def lag(
             _watch(cluster, patterns, interval, json)
         rows = _lag_rows(cluster, patterns, outcomes)
     outcomes.show(_LAG_COLUMNS, rows, as_json=json)
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for row in rows:
-        totals[row[0]] = totals.get(row[0], 0) + row[5]
+        totals[row[0]] += row[5] or 0
     late = [name for name, total in totals.items() if max_ is not None and total > max_]
     for name in late:
-        print(f"cykafka: group {name} has a lag of {totals[name]}, more than {max_}",
-              file=sys.stderr)  # fmt: skip
+        text = f"cykafka: group {name} has a lag of {totals[name]}, more than {max_}"
+        print(printable(text), file=sys.stderr)
     return Status.FAILED if late else outcomes.status
 
 
@@ -248,18 +243,7 @@ def _lag_rows(
     by_topic: dict[tuple[str, str], list[Lag]] = {}
     for each in lags(cluster, describe_groups(cluster, names, outcomes), outcomes):
         by_topic.setdefault((each.group, each.topic), []).append(each)
-    return [
-        (
-            group,
-            topic,
-            len(found),
-            sum(each.committed or 0 for each in found),
-            sum(each.end or 0 for each in found),
-            _total(found),
-            max(each.lag or 0 for each in found),
-        )
-        for (group, topic), found in by_topic.items()
-    ]
+    return [(group, topic, len(found), *sums(found)) for (group, topic), found in by_topic.items()]
 
 
 def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: bool) -> None:
@@ -277,28 +261,20 @@ def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: boo
             except (Failed, KafkaException) as error:
                 # The next request may succeed, for example after an election.
                 if live is None:
-                    print(f"cykafka: {reason(error)}", file=sys.stderr)
+                    print(f"cykafka: {printable(reason(error))}", file=sys.stderr)
                 else:
-                    live.update(Text(reason(error), style="red"), refresh=True)
+                    live.update(Text(printable(reason(error)), style="red"), refresh=True)
             else:
                 if live is None:
                     show(_LAG_COLUMNS, rows, as_json=json)
                     sys.stdout.flush()
                 else:
-                    live.update(_lag_table(rows), refresh=True)
+                    at = Text(f"{time.strftime('%H:%M:%S')}; Ctrl-C ends", style="dim")
+                    live.update(Group(table(_LAG_COLUMNS, rows), at), refresh=True)
             time.sleep(max(began + interval - time.monotonic(), 0))
     finally:
         if live is not None:
             live.stop()
-
-
-def _lag_table(rows: list[tuple[Any, ...]]) -> Group:
-    table = Table()
-    for name in _LAG_COLUMNS:
-        table.add_column(name, justify="left" if name in ("group", "topic") else "right")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    return Group(table, Text(f"{time.strftime('%H:%M:%S')}; Ctrl-C ends", style="dim"))
 
 
 # -- deleting
@@ -306,9 +282,9 @@ def _lag_table(rows: list[tuple[Any, ...]]) -> Group:
 
 @groups.command
 def delete(
-    group: str,
+    names: Names,
     /,
-    *more: str,
+    *,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -318,22 +294,22 @@ def delete(
 
     Parameters
     ----------
-    group, more : str
+    names : str
         names, or patterns such as 'test-*'
     """
     if not dry_run:
         need_consent("delete groups", yes=yes)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        names = [each.group_id for each in listed(cluster, (group, *more), outcomes)]
-        offsets = committed(cluster, names, outcomes)
-        deleted = [(name, len(offsets.get(name, ()))) for name in names]
+        found = [each.group_id for each in listed(cluster, names, outcomes)]
+        offsets = committed(cluster, found, outcomes)
+        deleted = [(name, len(offsets.get(name, ()))) for name in found]
         if not dry_run:
             losses = [
                 f"group {name}: {count_of(number, 'committed offset')}" for name, number in deleted
             ]
-            confirm(f"delete {count_of(len(names), 'group')}", losses, yes=yes)
-            futures = cluster.admin.delete_consumer_groups(names, request_timeout=cluster.timeout)
+            confirm(f"delete {count_of(len(found), 'group')}", losses, yes=yes)
+            futures = cluster.admin.delete_consumer_groups(found, request_timeout=cluster.timeout)
             deleted = [
                 each
                 for each in deleted
@@ -348,9 +324,9 @@ def delete(
 @groups.command
 def delete_offsets(
     group: str,
-    topic: str,
+    partitions: Names,
     /,
-    *more: str,
+    *,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -362,22 +338,21 @@ def delete_offsets(
     ----------
     group : str
         the name
-    topic, more : str
+    partitions : str
         TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
     """
     if not dry_run:
         need_consent("delete offsets", yes=yes)
     outcomes = Outcomes()
-    rows = []
     with administration(connection) as cluster:
         listed(cluster, [group], outcomes)
         before = committed(cluster, [group], outcomes).get(group, {})
         counts = cluster.counts()
         for each in before:  # the topic may be gone while its offsets are still there
             counts[each.topic] = max(counts.get(each.topic, 0), each.partition + 1)
-        chosen = [each for each in chosen_partitions((topic, *more), counts) if each in before]
+        chosen = [each for each in chosen_partitions(partitions, counts) if each in before]
         if not chosen:
-            raise Failed(f"group {group} has no committed offset in {', '.join((topic, *more))}")
+            raise Failed(f"group {group} has no committed offset in {', '.join(partitions)}")
         if not dry_run:
             losses = [f"{each.topic}[{each.partition}]: offset {before[each]}" for each in chosen]
             action = f"delete {count_of(len(chosen), 'committed offset')} of group {group}"

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cykafka import ConsumerGroupTopicPartitions, TopicPartition
-from cykafka.admin import ConsumerGroupDescription, MemberDescription, OffsetSpec
+from cykafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    TopicPartition,
+)
+from cykafka.admin import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    MemberDescription,
+    OffsetSpec,
+)
 from cykafka.cli.administration import Cluster, Outcomes
+from cykafka.cli.failures import reason
 
-__all__ = ["Lag", "committed", "describe_groups", "lags", "members_by_partition"]
+__all__ = [
+    "Lag",
+    "committed",
+    "describe_groups",
+    "lags",
+    "list_groups",
+    "members_by_partition",
+    "sums",
+]
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,25 @@ class Lag:
         if self.committed is None or self.end is None:
             return None
         return max(self.end - self.committed, 0)
+
+
+def list_groups(
+    cluster: Cluster,
+    outcomes: Outcomes,
+    states: set[ConsumerGroupState] | None = None,
+    types: set[ConsumerGroupType] | None = None,
+) -> dict[str, ConsumerGroupListing]:
+    """The groups of the cluster, sorted by name; all states and types if these are None."""
+    answer = cluster.admin.list_consumer_groups(
+        states=states, types=types, request_timeout=cluster.timeout
+    ).result()
+    for error in answer.errors or ():
+        outcomes.fail("list the groups of a broker", reason(error))
+    return {each.group_id: each for each in sorted(answer.valid or (), key=_group_id)}
+
+
+def _group_id(listing: ConsumerGroupListing) -> str:
+    return listing.group_id
 
 
 def describe_groups(
@@ -115,3 +153,19 @@ def lags(
         )
         for name, each in places
     ]
+
+
+def sums(found: Iterable[Lag]) -> tuple[int | None, int | None, int | None, int | None]:
+    """Committed offsets, ends, lag and greatest lag of the partitions that have a lag.
+
+    All are None if no partition has one.
+    """
+    known = [
+        (each.committed, each.end, each.lag)
+        for each in found
+        if each.committed is not None and each.end is not None and each.lag is not None
+    ]
+    if not known:
+        return (None, None, None, None)
+    offsets, ends, behind = zip(*known, strict=True)
+    return (sum(offsets), sum(ends), sum(behind), max(behind))

@@ -9,6 +9,7 @@ from itertools import repeat
 from cykafka import MessageBatch
 from cykafka.cli.delimiters import unescape
 from cykafka.cli.json_record import encode_batch
+from cykafka.cli.printable import printable
 from cykafka.cli.progress import counted
 from cykafka.cli.times import iso
 
@@ -23,7 +24,6 @@ TOKENS = (
 )
 _TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _NULL = b"NULL"
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _WIDTH = 16
 _Column = Callable[[MessageBatch, bytes], list[bytes]]
 
@@ -175,8 +175,7 @@ def _places(batch: MessageBatch) -> list[str]:
 
 
 def _safe(data: bytes) -> str:
-    text = data.decode("utf-8", "backslashreplace")
-    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return printable(data.decode("utf-8", "backslashreplace"))
 
 
 def _dump(data: bytes) -> Iterable[str]:

@@ -7,13 +7,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["json_line", "show"]
+from cykafka.cli.printable import printable
+
+__all__ = ["json_line", "show", "table"]
 
 _GAP = "  "
+_ANY_WIDTH = 100_000
 json_line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
@@ -25,6 +29,8 @@ def show(
     title: str | None = None,
 ) -> None:
     """Print rows to standard output.
+
+    A table that is too wide for the terminal becomes lines, as in a pipe.
 
     Parameters
     ----------
@@ -41,35 +47,44 @@ def show(
         for row in rows:
             print(json_line(dict(zip(columns, row, strict=True))))
         return
-    kept = [list(row) for row in rows]
-    right = [_is_numeric([row[at] for row in kept]) for at in range(len(columns))]
-    cells = [[_text(cell) for cell in row] for row in kept]
+    rows = list(rows)
     if sys.stdout.isatty():
-        _table(columns, cells, right, title)
-        return
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for line in (list(columns), *cells):
-        padded = (
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        )
+        console, made = Console(), table(columns, rows, title)
+        needed = console.measure(made, options=console.options.update(max_width=_ANY_WIDTH))
+        if needed.minimum <= console.width:  # or it would break names into pieces
+            console.print(made)
+            return
+        if title is not None:
+            print(title)
+    cells = [list(columns), *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    right = _numeric(columns, rows)
+    for line in cells:
+        padded = map(_padded, line, widths, right)
         print(_GAP.join(padded).rstrip())
 
 
-def _table(
-    columns: Sequence[str], cells: list[list[str]], right: list[bool], title: str | None
-) -> None:
-    table = Table(title=title and Text(title), title_justify="left")
-    for name, to_right in zip(columns, right, strict=True):
-        table.add_column(Text(name), justify="right" if to_right else "left", overflow="fold")
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))  # Text: cells are no markup
-    Console().print(table)
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+) -> Table:
+    """Rows as a table for a terminal; the parameters are those of `show`."""
+    made = Table(title=title and Text(title), title_justify="left")
+    for name, to_right in zip(columns, _numeric(columns, rows), strict=True):
+        made.add_column(Text(name), justify="right" if to_right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(_text(cell)) for cell in row))  # Text: cells are no markup
+    return made
 
 
-def _is_numeric(column: list[Any]) -> bool:
-    kinds = {type(cell) for cell in column if cell is not None}
-    return bool(kinds) and kinds <= {int, float}
+def _numeric(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
+    """Whether a column has numbers alone."""
+    kinds = [{type(row[at]) for row in rows} - {type(None)} for at in range(len(columns))]
+    return [bool(each) and each <= {int, float} for each in kinds]
+
+
+def _padded(cell: str, width: int, to_right: bool) -> str:
+    gap = " " * (width - cell_len(cell))
+    return gap + cell if to_right else cell + gap
 
 
 def _text(cell: Any) -> str:
@@ -77,4 +92,4 @@ def _text(cell: Any) -> str:
         return "-"
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    return str(cell)
+    return printable(str(cell))

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from cykafka import TopicPartition
 from cykafka.cli.failures import Failed, UsageError
+from cykafka.internal import did_you_mean
 
 __all__ = ["chosen_partitions", "parse_numbers", "parse_partitions"]
 
@@ -70,7 +71,7 @@ def chosen_partitions(arguments: Sequence[str], counts: Mapping[str, int]) -> li
     for argument in arguments:
         topic, numbers = parse_partitions(argument)
         if topic not in counts:
-            raise Failed(f"there is no topic {topic!r}")
+            raise Failed(f"there is no topic {topic!r}{did_you_mean(topic, counts)}")
         last = counts[topic] - 1
         for number in range(last + 1) if numbers is None else numbers:
             if number > last:

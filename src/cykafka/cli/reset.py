@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,10 +24,11 @@ from cykafka.cli.administration import (
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import Failed, UsageError
-from cykafka.cli.lag import committed, describe_groups
+from cykafka.cli.lag import committed, describe_groups, list_groups
 from cykafka.cli.output import show
 from cykafka.cli.partitions import chosen_partitions
 from cykafka.cli.watermarks import offsets_at, place_of
+from cykafka.internal import did_you_mean
 
 __all__ = ["Move", "plan", "read_offsets", "reset", "shifted"]
 
@@ -78,8 +79,6 @@ def plan(
     """
     moves = []
     for each in sorted(wanted):
-        if each not in ends:
-            continue
         begin, end = ends[each]
         after = min(max(wanted[each], begin), end)
         moves.append(
@@ -113,7 +112,7 @@ def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicParti
         try:
             *of_group, topic, partition, offset = row
             place, wanted = TopicPartition(topic, int(partition)), int(offset)
-        except ValueError:
+        except (ValueError, OverflowError):
             topic = ""
         if not topic or len(of_group) > 1 or place.partition < 0 or wanted < 0:
             raise Failed(f"{name}, line {number}: expected topic,partition,offset")
@@ -207,34 +206,26 @@ def reset(
     outcomes = Outcomes()
     with administration(connection) as cluster:
         present = committed(cluster, [group], outcomes).get(group, {})
-        counts = cluster.counts()
-        if saved is not None:
-            arguments = [f"{each.topic}:{each.partition}" for each in saved]
-        elif topic:
-            arguments = list(topic)
-        else:
-            arguments = [f"{each.topic}:{each.partition}" for each in present]
-            if not arguments:
-                raise Failed(f"group {group} has no committed offsets; name topics with --topic")
-        ends = cluster.ends(chosen_partitions(arguments, counts), outcomes)
+        if not (topic or saved or present or outcomes.failures):
+            raise Failed(f"group {group} has no committed offsets; name topics with --topic")
+        named = topic or [f"{each.topic}:{each.partition}" for each in saved or present]
+        ends = cluster.ends(chosen_partitions(named, cluster.counts()), outcomes)
         if place is not None:
             wanted = offsets_at(cluster, place, ends, outcomes, present)
         elif shift_by is not None:
             wanted = shifted(shift_by, ends, present)
         else:
             wanted = saved or {}
+        groups = list_groups(cluster, outcomes)
+        members = _members(cluster, group, outcomes) if group in groups else None
         if outcomes.failures:
             raise Failed(f"the offsets of group {group} were not changed")
         moves = plan(wanted, present, ends)
-        members = _members(cluster, group)
         if not dry_run:
             if members:
                 raise Failed(members)
-            confirm(
-                f"reset {count_of(len(moves), 'offset')} of group {group}",
-                [_line(move) for move in moves],
-                yes=yes,
-            )
+            action = f"reset {count_of(len(moves), 'offset')} of group {group}"
+            confirm(action, _losses(group, groups, moves), yes=yes)
             moves = _commit(cluster, group, moves, outcomes)
     _print(group, moves, as_csv=csv_, as_json=json)
     if dry_run and members:
@@ -252,12 +243,9 @@ def _read(path: Path, group: str) -> dict[TopicPartition, int]:
         raise UsageError(f"cannot read {path}: it is not UTF-8") from None
 
 
-def _members(cluster: Cluster, group: str) -> str | None:
+def _members(cluster: Cluster, group: str, outcomes: Outcomes) -> str | None:
     """Why the group's offsets cannot be changed; None if it has no members."""
-    listed = cluster.admin.list_consumer_groups(request_timeout=cluster.timeout).result()
-    if group not in {each.group_id for each in listed.valid or ()}:
-        return None
-    described = describe_groups(cluster, [group], Outcomes()).get(group)
+    described = describe_groups(cluster, [group], outcomes).get(group)
     if described is None or not described.members:
         return None
     first = described.members[0]
@@ -267,13 +255,17 @@ def _members(cluster: Cluster, group: str) -> str | None:
     )
 
 
-def _line(move: Move) -> str:
-    if move.skipped >= 0:
-        effect = f"skips {count_of(move.skipped, 'record')}"
-    else:
-        effect = f"reads {count_of(-move.skipped, 'record')} again"
-    before = "none" if move.before is None else move.before
-    return f"{move.topic}[{move.partition}]: {before} -> {move.after}, {effect}"
+def _losses(group: str, names: Collection[str], moves: Iterable[Move]) -> Iterator[str]:
+    """What the reset does, for the question."""
+    if group not in names:
+        yield f"group {group} does not exist, so it is created{did_you_mean(group, names)}"
+    for move in moves:
+        if move.skipped >= 0:
+            effect = f"skips {count_of(move.skipped, 'record')}"
+        else:
+            effect = f"reads {count_of(-move.skipped, 'record')} again"
+        before = "none" if move.before is None else move.before
+        yield f"{move.topic}[{move.partition}]: {before} -> {move.after}, {effect}"
 
 
 def _commit(cluster: Cluster, group: str, moves: list[Move], outcomes: Outcomes) -> list[Move]:

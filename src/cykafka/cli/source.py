@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
+from cykafka.cli.failures import UsageError
 from cykafka.internal import did_you_mean
 
 # JSON's own rule, so that 007 and the like stay text.
@@ -29,7 +30,7 @@ _ACCEPTED = "a file may be plain, a .gz, or a .zip that holds one file"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class SourceError(Exception):
+class SourceError(UsageError):
     """A file that cannot be used; the message names it and, where there is one, the line."""
 
 

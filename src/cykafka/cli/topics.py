@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,6 +15,7 @@ from cykafka.cli.administration import (
     Cluster,
     DryRun,
     Json,
+    Names,
     Outcomes,
     Yes,
     administration,
@@ -21,20 +24,21 @@ from cykafka.cli.administration import (
     is_internal,
     texts,
 )
-from cykafka.cli.configs import ChangeOptions, Changes, apply, describe_all, own_entries, shown
+from cykafka.cli.configs import describe_all, own_entries, shown
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError, reason
 from cykafka.cli.output import json_line, show
+from cykafka.cli.printable import printable
 from cykafka.cli.profiles import resolve
 from cykafka.cli.watermarks import delete_records, offsets
 from cykafka.internal import pairs
 
-__all__ = ["topics"]
+__all__ = ["id_of", "topics"]
 
 topics = App(
     name="topics",
-    help="List, describe, create, change and delete topics.",
+    help="List, describe, create and delete topics, and add partitions.",
     help_epilogue=EXIT_STATUS_HELP,
 )
 topics.command(offsets)
@@ -97,13 +101,15 @@ def describe(
     patterns : str
         names, or patterns such as 'orders*' (default: all topics)
     under_replicated : bool
-        only partitions with replicas that are not in sync, or without a leader
+        only partitions with replicas that are not in sync, or without a leader; also those of
+        internal topics
     internal : bool
         let patterns match topics whose names begin with two underscores
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found = cluster.descriptions(cluster.topics(patterns, internal), outcomes)
+        names = cluster.topics(patterns, internal or under_replicated)
+        found = cluster.descriptions(names, outcomes)
         if under_replicated:
             found = [topic for topic in found if _behind(topic)]
         led = [
@@ -115,7 +121,7 @@ def describe(
         ends = cluster.ends(led, outcomes)
         configs = describe_all(cluster, "topic", [topic.name for topic in found], outcomes)
     for topic in found:
-        wanted = set(_behind(topic)) if under_replicated else None
+        behind = _behind(topic)
         own = {each.name: shown(each) for each in own_entries(configs.get(topic.name, {}))}
         rows = [
             (
@@ -123,11 +129,11 @@ def describe(
                 _leader(each.leader),
                 [replica.id for replica in each.replicas],
                 [replica.id for replica in each.isr],
-                len(each.isr) < len(each.replicas),
+                each.id in behind,
                 *_range(ends.get(TopicPartition(topic.name, each.id))),
             )
             for each in topic.partitions
-            if wanted is None or each.id in wanted
+            if each.id in behind or not under_replicated
         ]
         _show_topic(topic, own, rows, json)
     return outcomes.status
@@ -143,7 +149,7 @@ def _show_topic(
     if json:
         head = {
             "topic": topic.name,
-            "topic_id": str(topic.topic_id),
+            "topic_id": id_of(topic),
             "internal": is_internal(topic.name),
             "replication_factor": _replication(topic),
             "configs": own,
@@ -151,23 +157,28 @@ def _show_topic(
         partitions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
         print(json_line({**head, "partitions": partitions}))
         return
-    print(f"topic {topic.name}, id {topic.topic_id}")
-    print(f"configs: {texts(own) or 'all have their defaults'}")
+    print(f"topic {topic.name}, id {id_of(topic)}")
+    print(printable(f"configs: {texts(own) or 'all have their defaults'}"))
     show(_COLUMNS, rows)
     print()
+
+
+def id_of(topic: TopicDescription) -> str:
+    """The id of a topic as Kafka's scripts and logs write it: in the URL's alphabet of base64."""
+    return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
 def _replication(topic: TopicDescription) -> int:
     return max((len(each.replicas) for each in topic.partitions), default=0)
 
 
-def _behind(topic: TopicDescription) -> list[int]:
+def _behind(topic: TopicDescription) -> set[int]:
     """The partitions with replicas that are not in sync, or without a leader."""
-    return [
+    return {
         each.id
         for each in topic.partitions
         if len(each.isr) < len(each.replicas) or _leader(each.leader) is None
-    ]
+    }
 
 
 def _leader(node: Node | None) -> int | None:
@@ -180,9 +191,9 @@ def _range(ends: tuple[int, int] | None) -> tuple[int | None, int | None, int | 
 
 @topics.command
 def create(
-    topic: str,
+    names: Names,
     /,
-    *more: str,
+    *,
     partitions: Annotated[
         PositiveInt | None, Parameter(name=["--partitions", "-p"], metavar="N")
     ] = None,
@@ -202,7 +213,7 @@ def create(
 
     Parameters
     ----------
-    topic, more : str
+    names : str
         the names
     partitions : int
         number of partitions (default: that of the brokers)
@@ -217,15 +228,15 @@ def create(
         config = {key: resolve(key, value) for key, value in pairs(set_)}
     except ValueError as error:
         raise UsageError(f"--set: {error}") from None
-    names = list(dict.fromkeys((topic, *more)))
-    wanted = [
-        NewTopic(name, partitions or -1, replication_factor or -1, config=config) for name in names
-    ]
+    names = tuple(dict.fromkeys(names))
     outcomes = Outcomes()
     rows = []
     with administration(connection) as cluster:
         futures = cluster.admin.create_topics(
-            wanted,
+            [
+                NewTopic(name, partitions or -1, replication_factor or -1, config=config)
+                for name in names
+            ],
             request_timeout=cluster.timeout,
             operation_timeout=cluster.timeout,
             validate_only=dry_run,
@@ -244,9 +255,9 @@ def create(
 
 @topics.command
 def delete(
-    topic: str,
+    names: Names,
     /,
-    *more: str,
+    *,
     if_exists: _IfExists = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -257,7 +268,7 @@ def delete(
 
     Parameters
     ----------
-    topic, more : str
+    names : str
         names, or patterns such as 'test-*'
     if_exists : bool
         a name or a pattern without a topic is no error
@@ -266,102 +277,91 @@ def delete(
         need_consent("delete topics", yes=yes)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        asked = (topic, *more)
-        if if_exists:
-            asked = tuple(each for each in asked if cluster.has_topic(each))
-        names = cluster.topics(asked) if asked else []
-        losses = {name: _losses(cluster, name, outcomes) for name in names}
-        if names and not dry_run:
-            confirm(f"delete {count_of(len(names), 'topic')}", losses.values(), yes=yes)
+        asked = [each for each in names if not if_exists or cluster.has_topic(each)]
+        found = cluster.topics(asked) if asked else []
+        if found and not dry_run:
+            action = f"delete {count_of(len(found), 'topic')}"
+            confirm(action, _losses(cluster, found), yes=yes)
             futures = cluster.admin.delete_topics(
-                names, request_timeout=cluster.timeout, operation_timeout=cluster.timeout
+                found, request_timeout=cluster.timeout, operation_timeout=cluster.timeout
             )
-            names = [
-                name for name in names if outcomes.succeeded(f"delete topic {name}", futures[name])
+            found = [
+                name for name in found if outcomes.succeeded(f"delete topic {name}", futures[name])
             ]
     outcome = "would be deleted" if dry_run else "deleted"
-    outcomes.show(("topic", "outcome"), [(name, outcome) for name in names], as_json=json)
+    outcomes.show(("topic", "outcome"), [(name, outcome) for name in found], as_json=json)
     return outcomes.status
 
 
-def _losses(cluster: Cluster, name: str, outcomes: Outcomes) -> str:
-    """What goes with a topic."""
-    numbers = cluster.metadata.topics[name].partitions
-    led = [TopicPartition(name, each) for each, part in numbers.items() if part.leader >= 0]
-    records = sum(end - begin for begin, end in cluster.ends(led, outcomes).values())
-    partitions = count_of(len(numbers), "partition")
-    return f"topic {name}: {partitions}, {count_of(records, 'record')}"
+def _losses(cluster: Cluster, names: Sequence[str]) -> Iterator[str]:
+    """What goes with each topic."""
+    numbers = {name: cluster.metadata.topics[name].partitions for name in names}
+    led = [
+        TopicPartition(name, each)
+        for name in names
+        for each, part in numbers[name].items()
+        if part.leader >= 0
+    ]
+    # A partition that does not answer is no reason to keep its topic.
+    ends = cluster.ends(led, Outcomes())
+    known = Counter(each.topic for each in ends)
+    records: Counter[str] = Counter()
+    for each, (begin, end) in ends.items():
+        records[each.topic] += end - begin
+    for name in names:
+        partitions = count_of(len(numbers[name]), "partition")
+        least = "" if known[name] == len(numbers[name]) else "at least "
+        yield f"topic {name}: {partitions}, {least}{count_of(records[name], 'record')}"
 
 
 @topics.command
 def alter(
-    topic: str,
+    names: Names,
     /,
-    *more: str,
+    *,
     partitions: Annotated[
-        PositiveInt | None, Parameter(name=["--partitions", "-p"], metavar="N")
-    ] = None,
-    changes: Annotated[ChangeOptions | None, Parameter(name="*")] = None,
+        PositiveInt, Parameter(name=["--partitions", "-p"], metavar="N", show_default=False)
+    ],
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
-    """Add partitions to topics, and change their configuration.
+    """Add partitions to topics.
 
-    The command asks before it removes a value, and before it changes the retention, because the
-    brokers may then delete records. It asks before it adds partitions, too: Kafka cannot remove
-    them again, and producers then send many keys to other partitions.
+    The command asks first: Kafka cannot remove partitions again, and producers then send many
+    keys to other partitions. ``cykafka configs alter topic`` changes the configuration.
 
     Parameters
     ----------
-    topic, more : str
+    names : str
         names, or patterns such as 'orders*'
     partitions : int
         number of partitions after the change
     """
-    wanted = Changes(changes)
-    if partitions is None and not wanted:
-        raise UsageError(
-            "nothing to change: use --partitions, --set, --append, --subtract or --delete"
-        )
-    if not dry_run and (partitions is not None or wanted.loses):
-        need_consent("alter topics", yes=yes)
+    if not dry_run:
+        need_consent("add partitions", yes=yes)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        names = cluster.topics((topic, *more))
-        if partitions is not None:
-            _add_partitions(cluster, names, partitions, outcomes, json, dry_run, yes)
-        if wanted:
-            apply(
-                cluster, "topic", names, wanted, outcomes,
-                as_json=json, dry_run=dry_run, yes=yes,
-            )  # fmt: skip
+        found = cluster.topics(names)
+        present = {name: len(cluster.metadata.topics[name].partitions) for name in found}
+        wanted = [NewPartitions(name, partitions) for name in found]
+        if not dry_run:
+            losses = [
+                f"topic {name}: {present[name]} -> {count_of(partitions, 'partition')}"
+                for name in found
+            ]
+            confirm(f"add partitions to {count_of(len(found), 'topic')}", losses, yes=yes)
+        futures = cluster.admin.create_partitions(
+            wanted,
+            request_timeout=cluster.timeout,
+            operation_timeout=cluster.timeout,
+            validate_only=dry_run,
+        )
+        rows = [
+            (name, present[name], partitions)
+            for name in found
+            if outcomes.succeeded(f"add partitions to topic {name}", futures[name])
+        ]
+    outcomes.show(("topic", "before", "after"), rows, as_json=json)
     return outcomes.status
-
-
-def _add_partitions(
-    cluster: Cluster,
-    names: list[str],
-    count: int,
-    outcomes: Outcomes,
-    json: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    present = {name: len(cluster.metadata.topics[name].partitions) for name in names}
-    losses = [f"topic {name}: {present[name]} -> {count_of(count, 'partition')}" for name in names]
-    if not dry_run:
-        confirm(f"add partitions to {count_of(len(names), 'topic')}", losses, yes=yes)
-    futures = cluster.admin.create_partitions(
-        [NewPartitions(name, count) for name in names],
-        request_timeout=cluster.timeout,
-        operation_timeout=cluster.timeout,
-        validate_only=dry_run,
-    )
-    rows = [
-        ("topic", name, "partitions", "set", present[name], count)
-        for name in names
-        if outcomes.succeeded(f"add partitions to topic {name}", futures[name])
-    ]
-    outcomes.show(("type", "name", "config", "operation", "old", "new"), rows, as_json=json)

@@ -13,6 +13,7 @@ from cykafka.cli.administration import (
     Cluster,
     DryRun,
     Json,
+    Names,
     Outcomes,
     Yes,
     administration,
@@ -22,7 +23,6 @@ from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.offsets import Place, parse_place
-from cykafka.cli.output import show
 from cykafka.cli.partitions import chosen_partitions
 from cykafka.cli.times import iso, milliseconds
 
@@ -97,9 +97,9 @@ def offsets_at(
 
 
 def offsets(
-    topic: str,
+    partitions: Names,
     /,
-    *more: str,
+    *,
     time: Annotated[str | None, Parameter(metavar="TIME", allow_leading_hyphen=True)] = None,
     json: Json = False,
     connection: ConnectionOptions = None,
@@ -108,7 +108,7 @@ def offsets(
 
     Parameters
     ----------
-    topic, more : str
+    partitions : str
         TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
     time : str
         the offset of the first record at this time or later: ISO 8601, -1h, ms since the epoch;
@@ -117,16 +117,17 @@ def offsets(
     spec = None if time is None else _spec(time)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        partitions = chosen_partitions((topic, *more), cluster.counts())
+        chosen = chosen_partitions(partitions, cluster.counts())
         if spec is None:
-            ends = cluster.ends(partitions, outcomes)
+            ends = cluster.ends(chosen, outcomes)
             rows = [
                 (each.topic, each.partition, begin, end, end - begin)
                 for each, (begin, end) in ends.items()
             ]
-            show(("topic", "partition", "begin", "end", "records"), rows, as_json=json)
+            columns = ("topic", "partition", "begin", "end", "records")
+            outcomes.show(columns, rows, as_json=json)
             return outcomes.status
-        found = cluster.offsets(partitions, spec, outcomes)
+        found = cluster.offsets(chosen, spec, outcomes)
     times = [
         (
             each.topic,
@@ -141,9 +142,9 @@ def offsets(
 
 
 def delete_records(
-    topic: str,
+    partitions: Names,
     /,
-    *more: str,
+    *,
     before: Annotated[str, Parameter(metavar="PLACE", allow_leading_hyphen=True)],
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -156,7 +157,7 @@ def delete_records(
 
     Parameters
     ----------
-    topic, more : str
+    partitions : str
         TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
     before : str
         an offset; end for all records; -N for all but the last N of a partition; or @ and a time,
@@ -169,8 +170,8 @@ def delete_records(
         need_consent("delete records", yes=yes)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        partitions = chosen_partitions((topic, *more), cluster.counts())
-        ends = cluster.ends(partitions, outcomes)
+        chosen = chosen_partitions(partitions, cluster.counts())
+        ends = cluster.ends(chosen, outcomes)
         targets = offsets_at(cluster, place, ends, outcomes)
         if outcomes.failures:
             raise Failed("no record was deleted")
@@ -180,28 +181,29 @@ def delete_records(
                     f"{each.topic}[{each.partition}] has no offset {target}: "
                     f"its end is {ends[each][1]}"
                 )
-        lost = {each: max(target - ends[each][0], 0) for each, target in targets.items()}
-        kept: dict[TopicPartition, int] = {}
-        if dry_run:
-            kept = {each: max(target, ends[each][0]) for each, target in targets.items()}
-        elif any(lost.values()):
+        lost = {
+            each: target - ends[each][0]
+            for each, target in targets.items()
+            if target > ends[each][0]
+        }
+        kept = {each: targets[each] for each in lost}
+        if lost and not dry_run:
             losses = [
                 f"{each.topic}[{each.partition}]: {count_of(lost[each], 'record')} before "
                 f"offset {targets[each]}"
-                for each in targets
-                if lost[each]
+                for each in lost
             ]
             confirm(f"delete {count_of(sum(lost.values()), 'record')}", losses, yes=yes)
             futures = cluster.admin.delete_records(
-                [TopicPartition(each.topic, each.partition, targets[each])
-                 for each in targets if lost[each]],
+                [TopicPartition(each.topic, each.partition, targets[each]) for each in lost],
                 request_timeout=cluster.timeout,
                 operation_timeout=cluster.timeout,
-            )  # fmt: skip
-            for each, future in futures.items():
-                action = f"delete records of {each.topic}[{each.partition}]"
-                if (deleted := outcomes.of(action, future)) is not None:
-                    kept[each] = deleted.low_watermark
+            )
+            answers = {
+                each: outcomes.of(f"delete records of {each.topic}[{each.partition}]", future)
+                for each, future in futures.items()
+            }
+            kept = {each: answer.low_watermark for each, answer in answers.items() if answer}
     rows = [(each.topic, each.partition, lost[each], begin) for each, begin in kept.items()]
     outcomes.show(("topic", "partition", "deleted", "begin"), rows, as_json=json)
     return outcomes.status

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cykafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from cykafka.cli.failures import UsageError
 from cykafka.cli.source import Record, Source, SourceError, record_size
 from cykafka.cli.verify import digest, record_count, sequence_of
 
@@ -126,12 +127,8 @@ class _Clock:
         return Done(self._ended - self._started, self._cpu_ended - self._cpu, self._own)
 
 
-class SettingError(Exception):
-    """A setting that the clients do not take; the message names it."""
-
-
 def check(job: Job) -> None:
-    """Raise SettingError unless both clients take the job's settings.
+    """Raise UsageError unless both clients take the job's settings.
 
     Neither has connected when it is closed again.
     """
@@ -139,7 +136,7 @@ def check(job: Job) -> None:
         _producer(job).close()
         _consumer(job).close()
     except (KafkaException, ValueError) as error:
-        raise SettingError(_reason(error)) from error
+        raise UsageError(_reason(error)) from error
 
 
 def _producer(job: Job, **callbacks: Callable[..., None]) -> Producer:

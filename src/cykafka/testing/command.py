@@ -80,10 +80,10 @@ def _broker(prog: str) -> Callable[..., int]:
         ],
         nodes: Annotated[int, Parameter(metavar="N")] = 1,
         port: Annotated[int, Parameter(metavar="PORT", show_default=False)] = 0,
-        config: Annotated[
+        properties: Annotated[
             tuple[str, ...],
             Parameter(
-                name=["--config", "-X"], negative=(), metavar="KEY=VALUE", show_default=False
+                name=["--property", "-X"], negative=(), metavar="KEY=VALUE", show_default=False
             ),
         ] = (),
         java_option: Annotated[
@@ -103,8 +103,8 @@ def _broker(prog: str) -> Callable[..., int]:
             number of nodes, 1 to 9
         port : int
             port of the first node; the others follow (default: free ports)
-        config : list of str
-            a setting for the brokers; repeatable
+        properties : list of str
+            a property of the brokers, such as auto.create.topics.enable=false; repeatable
         java_option : list of str
             an option for the brokers' Java, such as --java-option=-Xmx1g; repeatable
         """
@@ -115,7 +115,7 @@ def _broker(prog: str) -> Callable[..., int]:
         logging.getLogger("cykafka.testing").setLevel(logging.INFO)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            return _serve(nodes, port, config, java_option, command)
+            return _serve(nodes, port, properties, java_option, command)
         except KeyboardInterrupt:
             return 130 if command else 0
         except (KafkaClusterError, OSError) as error:
@@ -135,7 +135,7 @@ add_broker(app, _PROG)
 def _serve(
     nodes: int,
     port: int,
-    config: Sequence[str],
+    properties: Sequence[str],
     java: Sequence[str],
     command: Sequence[str],
 ) -> int:
@@ -143,10 +143,8 @@ def _serve(
 
     count = "1 node" if nodes == 1 else f"{nodes} nodes"
     print(f"starting {count} of Kafka ...", file=sys.stderr)
-    properties = dict(pairs(config))
-    with KafkaCluster(
-        nodes, port=port, properties=properties, java_options=tuple(java)
-    ) as cluster:
+    settings = dict(pairs(properties))
+    with KafkaCluster(nodes, port=port, properties=settings, java_options=tuple(java)) as cluster:
         if command:
             return _run(cluster, command)
         print(cluster.bootstrap_servers, flush=True)
