@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "ck_callback.h"
 #include "ck_turn.h"
 
 /* The longest timeout of a single librdkafka call, ms. */
@@ -155,6 +156,7 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_queue_destroy(rkqu);
         if (!call->entered)
                 return;
+        ck_callback_listener(call->notify);
         if (call->kind == CK_CALL_FLUSH)
                 call->err = rd_kafka_flush(rk, timeout_ms);
         else if (call->kind == CK_CALL_INIT_TRANSACTIONS)
@@ -163,6 +165,7 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                 call->error = rd_kafka_commit_transaction(rk, timeout_ms);
         else
                 call->error = rd_kafka_abort_transaction(rk, timeout_ms);
+        ck_callback_listener(NULL);
         ck_turn_leave(turn);
 }
 

@@ -12,6 +12,13 @@ static _Thread_local const ck_delivery_t *ck_goal;
 /* Whether this thread is librdkafka's background thread, inside a callback of ours. */
 static _Thread_local bool ck_background;
 
+/* Rung for events in the calls of this thread; NULL: none. */
+static _Thread_local const ck_pipe_t *ck_listener;
+
+void ck_callback_listener(const ck_pipe_t *listener) {
+        ck_listener = listener;
+}
+
 static bool ck_set_may_yield(bool may_yield) {
         bool before = ck_may_yield;
 
@@ -19,8 +26,13 @@ static bool ck_set_may_yield(bool may_yield) {
         return before;
 }
 
+static void ck_callback_hand_over(ck_queue_t *queue, ck_event_t *event) {
+        if (ck_queue_push(queue, event) && ck_listener)
+                ck_pipe_ring(ck_listener);
+}
+
 static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
-        ck_queue_push(queue, event);
+        ck_callback_hand_over(queue, event);
         if (ck_may_yield && !ck_inside)
                 rd_kafka_yield(rk);
 }
@@ -53,7 +65,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
         /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's error text
          * by now. */
-        ck_queue_push((ck_queue_t *)opaque, &report->event);
+        ck_callback_hand_over(opaque, &report->event);
 }
 
 void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque) {

@@ -14,6 +14,7 @@
 #define CK_CALLBACK_H
 
 #include "ck_delivery.h"
+#include "ck_pipe.h"
 #include "ck_queue.h"
 
 /* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or fills
@@ -70,6 +71,10 @@ CK_EXPORT bool ck_callback_is_background(void);
  * leaves its loop there and loses the message that it has just taken. A thread-local
  * flag, set only here, prevents that.
  */
+
+/* From now on this thread rings a pipe when it pushes an event to an empty queue; NULL:
+ * no longer. So an event loop runs the callbacks while the thread is in a long call. */
+CK_EXPORT void ck_callback_listener(const ck_pipe_t *listener);
 
 /* Marks that this thread runs code inside of a librdkafka call (a rebalance callback), or
  * ends the mark; returns the previous mark. Meanwhile no event ends a wait:

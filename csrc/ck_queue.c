@@ -61,13 +61,14 @@ void ck_queue_destroy(ck_queue_t *queue) {
         free(queue);
 }
 
-void ck_queue_push(ck_queue_t *queue, ck_event_t *event) {
+bool ck_queue_push(ck_queue_t *queue, ck_event_t *event) {
         ck_event_t *head = atomic_load_explicit(&queue->incoming, memory_order_relaxed);
 
         do {
                 event->next = head;
         } while (!atomic_compare_exchange_weak_explicit(
             &queue->incoming, &head, event, memory_order_release, memory_order_relaxed));
+        return !head;
 }
 
 ck_event_t *ck_queue_pop(ck_queue_t *queue) {

@@ -100,8 +100,9 @@ CK_EXPORT bool ck_queue_is_last(const ck_queue_t *queue);
  * embedded ones: pop those first. NULL is fine. */
 CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
 
-/* Appends an event. Any thread; takes no lock. */
-CK_EXPORT void ck_queue_push(ck_queue_t *queue, ck_event_t *event);
+/* Appends an event. Returns whether none was pushed since the last pop. Any thread; takes
+ * no lock. */
+CK_EXPORT bool ck_queue_push(ck_queue_t *queue, ck_event_t *event);
 
 /* The oldest event, or NULL. Events of one pushing thread come in their order. */
 CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);

@@ -100,7 +100,7 @@ cdef extern from "ck_queue.h" nogil:
     void ck_queue_keep(ck_queue_t *queue)
     bint ck_queue_is_last(const ck_queue_t *queue)
     void ck_queue_destroy(ck_queue_t *queue)
-    void ck_queue_push(ck_queue_t *queue, ck_event_t *event)
+    bint ck_queue_push(ck_queue_t *queue, ck_event_t *event)
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)
