@@ -5,6 +5,8 @@ from libc.string cimport memcmp
 
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
+    PyGC_Disable,
+    PyGC_Enable,
     CK_DELIVERY_RELEASE,
     CK_EVENT_REPORT,
     CK_KIND_TOPIC,
@@ -188,21 +190,29 @@ cdef class Publisher(Role):
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
         cdef bint receives = False
+        cdef bint collecting = False
         on_delivery = error = None
         try:
-            if report.event.code:
-                error = KafkaError(report.event.code)
-            on_delivery = <object>sent.on_delivery
-            receives = isinstance(on_delivery, Receiver)
-            if error is None and self.only_errors and not receives:
-                on_delivery = None
-            else:
-                message = message_delivered(sent)
+            try:
+                if report.event.code:
+                    error = KafkaError(report.event.code)
+                on_delivery = <object>sent.on_delivery
+                receives = isinstance(on_delivery, Receiver)
+                # Otherwise the garbage collector visits the futures of all reports, again and
+                # again.
+                collecting = receives and PyGC_Disable()
+                if error is None and self.only_errors and not receives:
+                    on_delivery = None
+                else:
+                    message = message_delivered(sent)
+            finally:
+                in_flight_destroy(sent)
+            if receives:
+                (<Receiver>on_delivery).receive(error, message)
         finally:
-            in_flight_destroy(sent)
-        if receives:
-            (<Receiver>on_delivery).receive(error, message)
-        elif on_delivery is not None:
+            if collecting:
+                PyGC_Enable()
+        if on_delivery is not None and not receives:
             on_delivery(error, message)
         return 0
 
