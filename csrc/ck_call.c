@@ -101,13 +101,13 @@ ck_call_ends_from(const rd_kafka_ListOffsets_result_t *result) {
         size_t cnt;
 
         infos = rd_kafka_ListOffsets_result_infos(result, &cnt);
-        ends  = rd_kafka_topic_partition_list_new((int)cnt);
+        ends = rd_kafka_topic_partition_list_new((int)cnt);
         for (size_t i = 0; i < cnt; i++) {
                 rktpar = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i]);
-                added  = rd_kafka_topic_partition_list_add(ends, rktpar->topic,
-                                                           rktpar->partition);
+                added = rd_kafka_topic_partition_list_add(ends, rktpar->topic,
+                                                          rktpar->partition);
                 added->offset = rktpar->offset;
-                added->err    = rktpar->err;
+                added->err = rktpar->err;
         }
         return ends;
 }
@@ -121,7 +121,7 @@ static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         ck_call_drop_ends(call);
         rd_kafka_error_destroy(call->error);
         call->error = NULL;
-        call->err   = RD_KAFKA_RESP_ERR_NO_ERROR;
+        call->err = RD_KAFKA_RESP_ERR_NO_ERROR;
         /* With a timeout of 0 librdkafka would wait forever for the leaders. */
         if (timeout_ms < 1)
                 timeout_ms = 1;
@@ -130,16 +130,17 @@ static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         for (int i = 0; i < 2; i++) {
                 /* librdkafka answers at the end of the timeout. */
                 event = rd_kafka_queue_poll(replies, -1);
-                err   = rd_kafka_event_error(event);
+                err = rd_kafka_event_error(event);
                 if (!err)
-                        *(rd_kafka_topic_partition_list_t **)rd_kafka_event_opaque(event) =
+                        *(rd_kafka_topic_partition_list_t **)rd_kafka_event_opaque(
+                            event) =
                             ck_call_ends_from(rd_kafka_event_ListOffsets_result(event));
                 else if (err != RD_KAFKA_RESP_ERR__NOENT && !call->error) {
                         /* _NOENT: no partition has a leader. */
-                        call->err   = err;
-                        call->error = rd_kafka_error_new(
-                            err, "Failed to get watermarks: %s",
-                            rd_kafka_event_error_string(event));
+                        call->err = err;
+                        call->error =
+                            rd_kafka_error_new(err, "Failed to get watermarks: %s",
+                                               rd_kafka_event_error_string(event));
                 }
                 rd_kafka_event_destroy(event);
         }

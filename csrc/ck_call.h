@@ -55,8 +55,8 @@ typedef struct ck_call_s {
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
         bool committed_only; /* as isolation.level is read_committed */
-        ck_queue_t *events; /* the handle's; its turn is entered as a guest */
-        ck_pipe_t *notify;  /* rung when the call is done; NULL: none. A reference. */
+        ck_queue_t *events;  /* the handle's; its turn is entered as a guest */
+        ck_pipe_t *notify;   /* rung when the call is done; NULL: none. A reference. */
         /* Results. */
         bool entered; /* false: a close has ended the wait for the turn */
         rd_kafka_resp_err_t err;

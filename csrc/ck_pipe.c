@@ -29,8 +29,7 @@ ck_pipe_t *ck_pipe_ref(ck_pipe_t *self) {
 }
 
 void ck_pipe_unref(ck_pipe_t *self) {
-        if (!self ||
-            atomic_fetch_sub_explicit(&self->refs, 1, memory_order_acq_rel) != 1)
+        if (!self || atomic_fetch_sub_explicit(&self->refs, 1, memory_order_acq_rel) != 1)
                 return;
         close(self->ends[0]);
         close(self->ends[1]);

@@ -16,7 +16,8 @@
 
 typedef struct ck_pipe_s ck_pipe_t;
 
-/* A new pipe with one reference; NULL, with errno, if there is no memory or descriptor. */
+/* A new pipe with one reference; NULL, with errno, if there is no memory or descriptor.
+ */
 CK_EXPORT ck_pipe_t *ck_pipe_new(void);
 
 /* Adds a reference, and returns the pipe. */
