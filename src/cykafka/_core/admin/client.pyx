@@ -77,7 +77,8 @@ cdef class Admin(Handle):
         return self._answers.ask(self, request, keys, options)
 
     def _serve_in_loop(self, Watch watch not None):
-        """Answers arrive in the watch's loop from now on. Call it before the first request. close() then does not wait for librdkafka's threads."""
+        """Answers arrive in the watch's loop from now on. Call it before the first request.
+        close() then does not wait for librdkafka's threads."""
         self._answers.watch = watch
         self._ends_alone = True
 

@@ -99,7 +99,8 @@ cdef class Fetcher:
             ranges._busy = False
 
     cdef int64_t available(self, Handle handle, int64_t want) except -1:
-        """Gather up to `want` messages without waiting, for the next call. Returns their number."""
+        """Gather up to `want` messages for the next call, without waiting. Returns their
+        number."""
         cdef ck_batch_t *gathered = self.begin(handle, want, "consume")
         cdef size_t before
         try:

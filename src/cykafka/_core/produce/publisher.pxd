@@ -28,8 +28,8 @@ cdef class Batch:
 
     cdef int borrow_large(self, object kept) except -1
 
-# The callback of a record that gets its report without a call of Python. It gets every report, also
-# with delivery.report.only.error.
+# The callback of a record that gets its report without a call of Python. It gets every report,
+# also with delivery.report.only.error.
 cdef class Receiver:
     cdef int receive(self, object error, Message message) except -1
 
