@@ -4,9 +4,10 @@ from typing import Any, final
 
 from cykafka._core.common.message import Message
 from cykafka._core.produce.producer import Producer
+from cykafka._core.produce.publisher import Receiver
 
 @final
-class Report:
+class Report(Receiver):
     def __call__(self, error: Any, message: Any) -> None: ...
     def settle(self, error: Any, message: Any) -> None: ...
     def fail(self, error: Any) -> None: ...
