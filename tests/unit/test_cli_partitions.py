@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cykafka import TopicPartition
-from cykafka.cli.administration import count_of, select
+from cykafka.cli.administration import select
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.partitions import chosen_partitions, parse_partitions
 
@@ -85,7 +86,7 @@ def test_pattern_without_a_match_is_an_error(pattern: str, words: str) -> None:
 
 
 def test_counts_have_singular_and_plural() -> None:
-    assert [count_of(each, "topic") for each in (0, 1, 2000)] == [
+    assert [counted(each, "topic") for each in (0, 1, 2000)] == [
         "0 topics",
         "1 topic",
         "2,000 topics",

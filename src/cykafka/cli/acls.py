@@ -23,10 +23,10 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
 )
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError
 
 __all__ = ["acls", "bindings", "filters"]
@@ -343,7 +343,7 @@ def delete(
     with administration(connection) as cluster:
         rules = _found(cluster, wanted, outcomes)
         if rules and not dry_run:
-            confirm(f"delete {count_of(len(rules), 'rule')}", map(_line, rules), yes=yes)
+            confirm(f"delete {counted(len(rules), 'rule')}", map(_line, rules), yes=yes)
             rules = _deleted(cluster, rules, outcomes)
     outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
     return outcomes.status

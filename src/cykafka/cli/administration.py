@@ -28,7 +28,6 @@ __all__ = [
     "Outcomes",
     "Yes",
     "administration",
-    "count_of",
     "has_code",
     "is_internal",
     "select",
@@ -278,11 +277,6 @@ def select(
 def is_internal(topic: str) -> bool:
     """Whether a name begins with two underscores, as the names of Kafka's own topics do."""
     return topic.startswith("__")
-
-
-def count_of(number: int, thing: str) -> str:
-    """A number with its noun, such as ``1 topic`` and ``2,000 records``."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def has_code(error: BaseException, *codes: int) -> bool:

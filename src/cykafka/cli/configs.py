@@ -25,11 +25,11 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
     select,
 )
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError, reason
 from cykafka.cli.lag import list_groups
 from cykafka.cli.profiles import resolve
@@ -282,7 +282,7 @@ def alter(
         before = describe_all(cluster, kind, resources, outcomes)
         if loses and before and not dry_run:
             losses = _lines(kind, before, wanted)
-            confirm(f"change the configuration of {count_of(len(before), kind)}", losses, yes=yes)
+            confirm(f"change the configuration of {counted(len(before), kind)}", losses, yes=yes)
         futures = {}
         for each in before:
             resource = ConfigResource(_restype(kind), each, incremental_configs=entries)

@@ -29,11 +29,11 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
     select,
 )
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.lag import Lag, committed, describe_groups, lags, list_groups, sums
 from cykafka.cli.output import json_line, show, table
@@ -172,7 +172,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -
     text = (
         f"group {group.group_id}: {head['state']}, type {head['type']}, "
         f"assignor {head['assignor'] or '-'}, coordinator {head['coordinator']}, "
-        f"{count_of(len(members), 'member')}, lag {'-' if total is None else total}"
+        f"{counted(len(members), 'member')}, lag {'-' if total is None else total}"
     )
     print(printable(text))
     if members:
@@ -306,9 +306,9 @@ def delete(
         deleted = [(name, len(offsets.get(name, ()))) for name in found]
         if not dry_run:
             losses = [
-                f"group {name}: {count_of(number, 'committed offset')}" for name, number in deleted
+                f"group {name}: {counted(number, 'committed offset')}" for name, number in deleted
             ]
-            confirm(f"delete {count_of(len(found), 'group')}", losses, yes=yes)
+            confirm(f"delete {counted(len(found), 'group')}", losses, yes=yes)
             futures = cluster.admin.delete_consumer_groups(found, request_timeout=cluster.timeout)
             deleted = [
                 each
@@ -355,7 +355,7 @@ def delete_offsets(
             raise Failed(f"group {group} has no committed offset in {', '.join(partitions)}")
         if not dry_run:
             losses = [f"{each.topic}[{each.partition}]: offset {before[each]}" for each in chosen]
-            action = f"delete {count_of(len(chosen), 'committed offset')} of group {group}"
+            action = f"delete {counted(len(chosen), 'committed offset')} of group {group}"
             confirm(action, losses, yes=yes)
             request = [ConsumerGroupTopicPartitions(group, chosen)]
             future = cluster.admin.delete_consumer_group_offsets(

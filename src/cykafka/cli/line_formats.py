@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 
 from cykafka import MessageBatch
+from cykafka.cli.counts import counted
 from cykafka.cli.delimiters import unescape
 from cykafka.cli.json_record import encode_batch
 from cykafka.cli.printable import printable
-from cykafka.cli.progress import counted
 from cykafka.cli.times import iso
 
 __all__ = ["TOKENS", "Format", "dump", "json_lines", "pretty", "template", "values"]

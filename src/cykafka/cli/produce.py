@@ -17,12 +17,13 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 from cykafka import Delivery, KafkaError, KafkaException, Producer
 from cykafka.cli.chunks import STANDARD_INPUT, BadLines, Chunk, Input
 from cykafka.cli.connection import Brokers, Connection, ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.delimiters import delimiter
 from cykafka.cli.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.json_record import Headers
 from cykafka.cli.parameters import flag, option
-from cykafka.cli.progress import Meter, counted
+from cykafka.cli.progress import Meter
 from cykafka.cli.times import milliseconds
 from cykafka.internal import pairs, publication
 

@@ -12,12 +12,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-__all__ = ["Meter", "counted"]
+from cykafka.cli.counts import counted
 
-
-def counted(count: int, noun: str) -> str:
-    """``1 record`` or ``2,000 records``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+__all__ = ["Meter"]
 
 
 class Meter:

@@ -19,10 +19,10 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
 )
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.lag import committed, describe_groups, list_groups
 from cykafka.cli.output import show
@@ -224,7 +224,7 @@ def reset(
         if not dry_run:
             if members:
                 raise Failed(members)
-            action = f"reset {count_of(len(moves), 'offset')} of group {group}"
+            action = f"reset {counted(len(moves), 'offset')} of group {group}"
             confirm(action, _losses(group, groups, moves), yes=yes)
             moves = _commit(cluster, group, moves, outcomes)
     _print(group, moves, as_csv=csv_, as_json=json)
@@ -250,7 +250,7 @@ def _members(cluster: Cluster, group: str, outcomes: Outcomes) -> str | None:
         return None
     first = described.members[0]
     return (
-        f"group {group} has {count_of(len(described.members), 'member')}, such as "
+        f"group {group} has {counted(len(described.members), 'member')}, such as "
         f"{first.client_id} on {first.host.removeprefix('/')}: stop its consumers, then try again"
     )
 
@@ -261,9 +261,9 @@ def _losses(group: str, names: Collection[str], moves: Iterable[Move]) -> Iterat
         yield f"group {group} does not exist, so it is created{did_you_mean(group, names)}"
     for move in moves:
         if move.skipped >= 0:
-            effect = f"skips {count_of(move.skipped, 'record')}"
+            effect = f"skips {counted(move.skipped, 'record')}"
         else:
-            effect = f"reads {count_of(-move.skipped, 'record')} again"
+            effect = f"reads {counted(-move.skipped, 'record')} again"
         before = "none" if move.before is None else move.before
         yield f"{move.topic}[{move.partition}]: {before} -> {move.after}, {effect}"
 

@@ -19,7 +19,6 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
     has_code,
     is_internal,
     texts,
@@ -27,6 +26,7 @@ from cykafka.cli.administration import (
 from cykafka.cli.configs import describe_all, own_entries, shown
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import EXIT_STATUS_HELP, UsageError, reason
 from cykafka.cli.output import json_line, show
 from cykafka.cli.printable import printable
@@ -280,7 +280,7 @@ def delete(
         asked = [each for each in names if not if_exists or cluster.has_topic(each)]
         found = cluster.topics(asked) if asked else []
         if found and not dry_run:
-            action = f"delete {count_of(len(found), 'topic')}"
+            action = f"delete {counted(len(found), 'topic')}"
             confirm(action, _losses(cluster, found), yes=yes)
             futures = cluster.admin.delete_topics(
                 found, request_timeout=cluster.timeout, operation_timeout=cluster.timeout
@@ -309,9 +309,9 @@ def _losses(cluster: Cluster, names: Sequence[str]) -> Iterator[str]:
     for each, (begin, end) in ends.items():
         records[each.topic] += end - begin
     for name in names:
-        partitions = count_of(len(numbers[name]), "partition")
+        partitions = counted(len(numbers[name]), "partition")
         least = "" if known[name] == len(numbers[name]) else "at least "
-        yield f"topic {name}: {partitions}, {least}{count_of(records[name], 'record')}"
+        yield f"topic {name}: {partitions}, {least}{counted(records[name], 'record')}"
 
 
 @topics.command
@@ -348,10 +348,10 @@ def alter(
         wanted = [NewPartitions(name, partitions) for name in found]
         if not dry_run:
             losses = [
-                f"topic {name}: {present[name]} -> {count_of(partitions, 'partition')}"
+                f"topic {name}: {present[name]} -> {counted(partitions, 'partition')}"
                 for name in found
             ]
-            confirm(f"add partitions to {count_of(len(found), 'topic')}", losses, yes=yes)
+            confirm(f"add partitions to {counted(len(found), 'topic')}", losses, yes=yes)
         futures = cluster.admin.create_partitions(
             wanted,
             request_timeout=cluster.timeout,

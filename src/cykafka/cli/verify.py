@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from cykafka.cli.counts import counted
 from cykafka.cli.source import Record
 
 _EXAMPLES = 3
@@ -25,11 +26,6 @@ def sequence_of(headers: Iterable[tuple[str, bytes | None]] | None) -> int:
             # What the source numbers fits easily; anything longer is no number of its.
             return int(data) if len(data) < 18 else -1
     return -1
-
-
-def record_count(count: int) -> str:
-    """The number with its noun: "1 record", "1,000 records"."""
-    return f"{count:,} record{'s' * (count != 1)}"
 
 
 @dataclass
@@ -95,7 +91,7 @@ class Verifier:
             "not of this file (was the topic empty?)": self.unknown,
         }
         return [
-            f"{record_count(fault.count)} {kind}, such as number "
+            f"{counted(fault.count, 'record')} {kind}, such as number "
             + ", ".join(str(number) for number in fault.examples)
             for kind, fault in kinds.items()
             if fault.count

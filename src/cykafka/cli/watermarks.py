@@ -17,10 +17,10 @@ from cykafka.cli.administration import (
     Outcomes,
     Yes,
     administration,
-    count_of,
 )
 from cykafka.cli.confirm import confirm, need_consent
 from cykafka.cli.connection import ConnectionOptions
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.offsets import Place, parse_place
 from cykafka.cli.partitions import chosen_partitions
@@ -189,11 +189,11 @@ def delete_records(
         kept = {each: targets[each] for each in lost}
         if lost and not dry_run:
             losses = [
-                f"{each.topic}[{each.partition}]: {count_of(lost[each], 'record')} before "
+                f"{each.topic}[{each.partition}]: {counted(lost[each], 'record')} before "
                 f"offset {targets[each]}"
                 for each in lost
             ]
-            confirm(f"delete {count_of(sum(lost.values()), 'record')}", losses, yes=yes)
+            confirm(f"delete {counted(sum(lost.values()), 'record')}", losses, yes=yes)
             futures = cluster.admin.delete_records(
                 [TopicPartition(each.topic, each.partition, targets[each]) for each in lost],
                 request_timeout=cluster.timeout,

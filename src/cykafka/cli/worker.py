@@ -16,9 +16,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cykafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from cykafka.cli.counts import counted
 from cykafka.cli.failures import UsageError
 from cykafka.cli.source import Record, Source, SourceError, record_size
-from cykafka.cli.verify import digest, record_count, sequence_of
+from cykafka.cli.verify import digest, sequence_of
 
 # Both small beside what the writer may be ahead, so that neither side waits long for the other.
 _CHUNK = 2_000
@@ -254,7 +255,7 @@ def _publish(
     deadline = time.monotonic() + job.timeout
     while left := producer.flush(_SLICE_S):
         if time.monotonic() >= deadline:
-            raise _Failure(f"{record_count(left)} not delivered within {job.timeout:g} s")
+            raise _Failure(f"{counted(left, 'record')} not delivered within {job.timeout:g} s")
         allowed = _read_so_far(connection, allowed, 0)
     _check_delivered(failures)
     clock.stop()
@@ -294,7 +295,7 @@ def _read_so_far(connection: Connection, known: int, timeout: float) -> int:
 
 def _check_delivered(failures: list[KafkaError]) -> None:
     if failures:
-        raise _Failure(f"{record_count(len(failures))} not delivered: {failures[0].str()}")
+        raise _Failure(f"{counted(len(failures), 'record')} not delivered: {failures[0].str()}")
 
 
 def _await_topic(producer: Producer, job: Job) -> None:
