@@ -10,7 +10,12 @@ from concurrent.futures import Future
 cimport cython
 
 from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
-from cykafka._core.clib.csrc cimport ck_callback_poll, ck_pipe_writer, ck_runtime_generation
+from cykafka._core.clib.csrc cimport (
+    ck_callback_poll,
+    ck_pipe_t,
+    ck_pipe_writer,
+    ck_runtime_generation,
+)
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
     RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
@@ -108,14 +113,16 @@ cdef class Answers(Role):
         cdef char errstr[512]
         cdef size_t number
         cdef rd_kafka_t *rk
+        cdef ck_pipe_t *pipe = NULL
         choose_options(&chosen, options)
         futures = _future() if keys is None else {key: _future() for key in keys}
+        if self.watch is not None:
+            pipe = self.watch.pipe()
         rk = handle.enter()
         if self._results is NULL:
             self._results = rd_kafka_queue_new(rk)
             if self.watch is not None:
-                rd_kafka_queue_io_event_enable(self._results, ck_pipe_writer(self.watch.pipe()),
-                                               b"1", 1)
+                rd_kafka_queue_io_event_enable(self._results, ck_pipe_writer(pipe), b"1", 1)
         handle.leave()
         if isinstance(futures, dict) and not futures:
             return futures

@@ -12,10 +12,12 @@ cdef class Call:
     # How long the waiter waits; -1: until it is done.
     cdef int64_t _deadline
     cdef bint _started
+    cdef bint _is_idle
 
     cdef bint is_started(self) noexcept
     cdef int wait_here(self) except -1
 
 cdef Call new_step(Handle handle, ck_call_kind_t kind, int64_t ms)
+cdef Call idle(Handle handle, int64_t ms)
 cdef Call pause(Handle handle, int64_t ms)
 cdef object run(object steps)

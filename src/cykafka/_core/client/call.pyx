@@ -6,6 +6,7 @@ once, for threads and for event loops.
 """
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
+from posix.unistd cimport usleep
 
 from cykafka._core.clib.csrc cimport (
     CK_CALL_FLUSH,
@@ -77,7 +78,12 @@ cdef class Call:
         cdef bint closing = handle._role.closes_later
         cdef bint done
         cdef int ms
-        if self.c is NULL:
+        if self.c is NULL and self._is_idle:
+            ms = <int>self._ms
+            with nogil:
+                usleep(ms * 1000)
+            handle.give_way(closing)
+        elif self.c is NULL:
             rk = handle.enter()
             ms = <int>self._ms
             with nogil:
@@ -117,6 +123,13 @@ cdef Call new_step(Handle handle, ck_call_kind_t kind, int64_t ms):
     step._ms = ms
     step._deadline = -1
     step.c = new_call(kind)
+    return step
+
+
+cdef Call idle(Handle handle, int64_t ms):
+    """A pause without serving: rd_kafka_poll() must not take a consumer's messages."""
+    cdef Call step = pause(handle, ms)
+    step._is_idle = True
     return step
 
 

@@ -51,7 +51,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_unsubscribe,
 )
-from cykafka._core.client.call cimport pause, run
+from cykafka._core.client.call cimport idle, run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     deadline_after,
@@ -932,7 +932,7 @@ def seek_partition(Consumer consumer not None, partition):
                 or slice_left(deadline) == 0 or consumer._membership.is_inside()
                 or partition not in assignment(consumer)):
             break
-        yield pause(consumer, FETCH_PAUSE_MS)
+        yield idle(consumer, FETCH_PAUSE_MS)
     if error is not None:
         doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
                  f"{partition.offset}")

@@ -108,8 +108,8 @@ cdef class Fetcher:
                 before = gathered.cnt - gathered.head
                 self.gather(handle, gathered, want, 0, False)
                 # Each step ends after STEP messages, though there may be more.
-                if gathered.cnt - gathered.head in (before, want):
-                    return gathered.cnt - gathered.head
+                if gathered.cnt - gathered.head == before or gathered.cnt - gathered.head >= want:
+                    return min(<int64_t>(gathered.cnt - gathered.head), want)
         finally:
             self.end(handle, gathered)
 
