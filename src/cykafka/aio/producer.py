@@ -369,10 +369,12 @@ class AsyncProducer:
                 try:
                     done = await self._flush(_left_of(end)) == 0
                     break
-                except OSError:  # no thread, or no descriptor
+                except OSError:  # no descriptor
                     raise
-                except Exception as error:  # a callback has raised; the close goes on
-                    raised = error
+                except Exception as error:
+                    if _is_out_of_threads(error):
+                        raise
+                    raised = error  # a callback has raised; the close goes on
         finally:
             try:
                 if not done:
@@ -431,6 +433,11 @@ class Transaction:
         else:
             self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._block.end(exc_value, False))
+
+
+def _is_out_of_threads(error: Exception) -> bool:
+    """Whether a call could not start its thread. Repeating it at once would block the loop."""
+    return isinstance(error, KafkaException) and error.args[0] == KafkaError._CRIT_SYS_RESOURCE
 
 
 def _deadline_of(timeout: float | None) -> float | None:

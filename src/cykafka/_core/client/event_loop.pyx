@@ -270,12 +270,17 @@ class _ReaderThread:
     def __init__(self, watch, loop):
         # Once it is true, the thread ends with the next byte, which it puts back.
         self.is_over = False
-        threading.Thread(target=self._run, args=(watch, loop), name="cykafka-reader",
-                         daemon=True).start()
+        selector = selectors.DefaultSelector()  # here, so that a failure reaches the caller
+        try:
+            selector.register(ck_pipe_reader((<Watch>watch)._pipe), selectors.EVENT_READ)
+            threading.Thread(target=self._run, args=(watch, loop, selector),
+                             name="cykafka-reader", daemon=True).start()
+        except:
+            selector.close()
+            raise
 
-    def _run(self, Watch watch not None, loop):
-        with selectors.DefaultSelector() as selector:
-            selector.register(ck_pipe_reader(watch._pipe), selectors.EVENT_READ)
+    def _run(self, Watch watch not None, loop, selector):
+        with selector:
             while not self.is_over:
                 selector.select()
                 if ck_pipe_empty(watch._pipe) and not self.is_over:

@@ -40,6 +40,9 @@ cdef class Report(Receiver):
     cdef unsigned long _thread
     cdef object _future
 
+    def __dealloc__(self):
+        self._track()  # librdkafka may drop a report
+
     def __call__(self, error, message):
         self.receive(error, message)
 
@@ -124,11 +127,12 @@ cdef class Awaits:
         return future
 
     cdef int begin(self, loop, unsigned long thread) except -1:
+        # Made first: the allocation may run the garbage collector, and so another thread.
+        cdef dict arguments = {"loop": loop} if type(loop).create_future is _PLAIN else None
         if self._cnt == 0:
             self._loop = loop
             self._thread = thread
-            self._future_arguments = ({"loop": loop} if type(loop).create_future is _PLAIN
-                                      else None)
+            self._future_arguments = arguments
         if loop is self._loop:
             self._cnt += 1
             if self._cnt > 1:

@@ -5,8 +5,6 @@ from libc.string cimport memcmp
 
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport (
-    PyGC_Disable,
-    PyGC_Enable,
     CK_DELIVERY_RELEASE,
     CK_EVENT_REPORT,
     CK_KIND_TOPIC,
@@ -190,29 +188,21 @@ cdef class Publisher(Role):
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
         cdef bint receives = False
-        cdef bint collecting = False
         on_delivery = error = None
         try:
-            try:
-                if report.event.code:
-                    error = KafkaError(report.event.code)
-                on_delivery = <object>sent.on_delivery
-                receives = isinstance(on_delivery, Receiver)
-                # Otherwise the garbage collector visits the futures of all reports, again and
-                # again.
-                collecting = receives and PyGC_Disable()
-                if error is None and self.only_errors and not receives:
-                    on_delivery = None
-                else:
-                    message = message_delivered(sent)
-            finally:
-                in_flight_destroy(sent)
-            if receives:
-                (<Receiver>on_delivery).receive(error, message)
+            if report.event.code:
+                error = KafkaError(report.event.code)
+            on_delivery = <object>sent.on_delivery
+            receives = isinstance(on_delivery, Receiver)
+            if error is None and self.only_errors and not receives:
+                on_delivery = None
+            else:
+                message = message_delivered(sent)
         finally:
-            if collecting:
-                PyGC_Enable()
-        if on_delivery is not None and not receives:
+            in_flight_destroy(sent)
+        if receives:
+            (<Receiver>on_delivery).receive(error, message)
+        elif on_delivery is not None:
             on_delivery(error, message)
         return 0
 
