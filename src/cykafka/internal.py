@@ -32,6 +32,7 @@ from cykafka._core.produce.publication import (
     flush,
     publication,
     transactions_of,
+    undelivered,
 )
 from cykafka._run import pairs, run_app, run_command
 
@@ -70,6 +71,7 @@ __all__ = [
     "run_command",
     "seek_partition",
     "transactions_of",
+    "undelivered",
     "watch",
     "watermark_offsets",
     "watermarks",

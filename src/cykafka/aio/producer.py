@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import time
-from asyncio import CancelledError, Future, Task, get_running_loop, shield, sleep, wait
+from asyncio import CancelledError, Future, Task, get_running_loop, sleep, wait, wrap_future
 from collections.abc import Generator
+from threading import Lock
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -25,6 +27,7 @@ from cykafka.internal import (
     list_topics,
     publication,
     transactions_of,
+    undelivered,
     watch,
 )
 
@@ -52,7 +55,10 @@ class AsyncProducer:
         self._watch.stays = True
         self._futures = Futures(self._producer)
         self._is_closing = False
-        self._closing: Task[bool] | None = None
+        self._beginning_close = Lock()
+        self._closing: Task[None] | None = None
+        self._closed: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        self._closed.set_running_or_notify_cancel()  # who waits for it cannot cancel it
         # The transaction call that was cancelled after it had succeeded.
         self._succeeded: str | None = None
 
@@ -177,13 +183,13 @@ class AsyncProducer:
         int
             The number of records that have no outcome yet.
         """
-        was_closed = self._closing is not None and self._closing.done()
+        was_closed = self._closed.done()
         try:
             return await self._flush(timeout)
         except ClosedError:
             if was_closed or self._closing is None:
                 raise
-        await wait([self._closing])  # close() has flushed meanwhile
+        await wait([wrap_future(self._closed)])  # close() has flushed meanwhile
         return 0
 
     async def _flush(self, timeout: float | None) -> int:
@@ -347,46 +353,58 @@ class AsyncProducer:
         bool
             Whether all records had their outcomes in time.
         """
-        if self._closing is None:
-            self._closing = get_running_loop().create_task(self._close(timeout))
+        with self._beginning_close:
+            if self._closing is None:
+                self._is_closing = True
+                self._closing = get_running_loop().create_task(self._close(timeout))
         closing = self._closing
         try:
-            return await shield(closing)
+            return await wrap_future(self._closed)
         except CancelledError:
-            closing.cancel()
-            await wait([closing])
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                closing.get_loop().call_soon_threadsafe(closing.cancel)
+            await wait([wrap_future(self._closed)])
             raise
 
-    async def _close(self, timeout: float | None) -> bool:
-        self._is_closing = True
-        end = _deadline_of(timeout)
+    async def _close(self, timeout: float | None) -> None:
+        """Close the producer. Coroutines of all loops await the outcome, `_closed`."""
         done = False
-        raised: Exception | None = None
+        failure: Exception | None = None
         try:
-            with contextlib.suppress(KafkaException):  # close_now() logs it
-                await perform(self._transactions.end_open(self._producer, _ms(timeout)))
-            while True:
-                try:
-                    done = await self._flush(_left_of(end)) == 0
-                    break
-                except OSError:  # no descriptor
-                    raise
-                except Exception as error:
-                    if _is_out_of_threads(error):
-                        raise
-                    raised = error  # a callback has raised; the close goes on
+            done = await self._end(timeout)
+            if not done:
+                await self._fail_remaining()
+        except CancelledError:
+            await self._fail_remaining()
+            raise
+        except Exception as error:  # no descriptor, no thread
+            failure = error
         finally:
-            try:
-                if not done:
-                    self.purge()
-                    await perform(flush(self._producer, _PURGED_S))
-            except Exception as error:
-                raised = error
-            finally:
-                done = close_now(self._producer) and done
-        if raised is not None:
-            raise raised
-        return done
+            self._close_now(done, failure)
+
+    async def _end(self, timeout: float | None) -> bool:
+        """End an open transaction, and wait for the outcomes. Returns whether all are there."""
+        end = _deadline_of(timeout)
+        with contextlib.suppress(KafkaException):  # close_now() logs it
+            await perform(self._transactions.end_open(self._producer, _ms(timeout)))
+        await self._flush(_left_of(end))
+        return not self._futures.waiting and undelivered(self._producer) == 0
+
+    async def _fail_remaining(self) -> None:
+        self.purge()
+        with contextlib.suppress(Exception):  # close_now() waits for the reports then
+            await perform(flush(self._producer, _PURGED_S))
+
+    def _close_now(self, done: bool, failure: Exception | None) -> None:
+        self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
+        try:
+            done = close_now(self._producer) and done
+        except Exception as error:  # a callback has raised it
+            failure = error
+        if failure is None:
+            self._closed.set_result(done)
+        else:
+            self._closed.set_exception(failure)
 
     async def __aenter__(self) -> Self:
         return self
@@ -433,11 +451,6 @@ class Transaction:
         else:
             self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._block.end(exc_value, False))
-
-
-def _is_out_of_threads(error: Exception) -> bool:
-    """Whether a call could not start its thread. Repeating it at once would block the loop."""
-    return isinstance(error, KafkaException) and error.args[0] == KafkaError._CRIT_SYS_RESOURCE
 
 
 def _deadline_of(timeout: float | None) -> float | None:

@@ -18,7 +18,6 @@ from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError, KafkaException
 from cykafka.aio import AIOProducer, AsyncProducer
-from cykafka.error import ClosedError, ForkedError
 from cykafka.testing import live_handles
 
 pytestmark = pytest.mark.ours
@@ -63,6 +62,48 @@ def test_produce_keeps_the_order_when_the_queue_is_full(
         assert [message.value() for message in messages] == [
             str(number).encode() for number in range(200)
         ]
+
+    run(main())
+
+
+def test_record_that_waits_for_room_is_a_copy(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(settings, **{"queue.buffering.max.messages": 1}) as producer:
+            buffer, headers = bytearray(b"first"), [("name", b"first")]
+            futures = [producer.produce(topic, "a", partition=0)]
+            futures.append(producer.produce(topic, buffer, partition=0, headers=headers))
+            buffer[:] = b"later"
+            headers[:] = [("name", b"later")]
+            message = (await asyncio.gather(*futures))[1]
+            assert (message.value(), message.headers()) == (b"first", [("name", b"first")])
+
+    run(main())
+
+
+def test_record_that_waits_for_room_is_checked_at_once(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(settings, **{"queue.buffering.max.messages": 1}) as producer:
+            futures = [producer.produce(topic, value) for value in ("a", "b")]
+            for wrong in (
+                {"value": 5},
+                {"key": [1, 2]},
+                {"headers": {"name": 3}},
+                {"headers": "name"},
+                {"partition": "0"},
+                {"timestamp": 0.5},
+            ):
+                with pytest.raises(TypeError):
+                    producer.produce(topic, **wrong)
+            with pytest.raises(ValueError, match="timestamp"):
+                producer.produce(topic, timestamp=-1)
+            with pytest.raises(TypeError):
+                producer.produce(None)  # type: ignore[arg-type]
+            assert len(producer) == 2
+            await asyncio.gather(*futures)
 
     run(main())
 
@@ -462,136 +503,6 @@ def test_dropped_producer_is_freed_with_records_in_flight(
     assert live_handles()["handles"] == handles
 
 
-# -- close()
-
-
-def test_close_waits_for_the_records_and_ends_all_calls(
-    run: Run, settings: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(settings, **{"linger.ms": 100})
-        future = producer.produce(topic, "a")
-        serving = asyncio.create_task(producer.serve())
-        flushing = asyncio.create_task(producer.flush())
-        assert await producer.close() is True
-        assert await producer.close() is True
-        assert (await future).error() is None
-        assert await flushing == 0
-        await asyncio.wait([serving])
-        assert serving.exception() is None or isinstance(serving.exception(), ClosedError)
-        with pytest.raises(ClosedError):
-            producer.produce(topic, "a")
-        with pytest.raises(ClosedError):
-            await producer.publish(topic, ["a"])
-
-    run(main())
-
-
-def test_close_is_not_held_up_by_tasks_that_go_on_producing(
-    run: Run, quick: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(quick)
-
-        async def produce() -> None:
-            while True:
-                futures = [producer.produce(topic, "a") for _ in range(3)]
-                await asyncio.wait(futures)
-
-        tasks = [asyncio.create_task(produce()) for _ in range(20)]
-        await asyncio.sleep(0.05)
-        assert await producer.close() is True
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(end) for end in ends} == {ClosedError}
-
-    run(main())
-
-
-def test_close_fails_the_records_at_its_timeout(
-    run: Run, unreachable: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(unreachable, **{"queue.buffering.max.messages": 3})
-        futures = [producer.produce(topic, "a") for _ in range(5)]
-        begun = time.perf_counter()
-        assert await producer.close(0.0504) is False
-        assert time.perf_counter() - begun < 5
-        ends = await asyncio.gather(*futures, return_exceptions=True)
-        assert {code_of(end) for end in ends} <= PURGED
-
-    run(main())
-
-
-def test_cancelled_close_fails_the_records_and_closes(
-    run: Run, unreachable: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(unreachable)
-        future = producer.produce(topic, "a")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.close(), 0.05)
-        assert code_of(future.exception()) in PURGED
-        assert "closed" in repr(producer)
-
-    run(main())
-
-
-def test_close_in_a_delivery_callback_closes(run: Run, quick: dict[str, Any], topic: str) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(quick)
-        closing: list[asyncio.Task[bool]] = []
-        future = producer.produce(topic, "a")
-        future.add_done_callback(lambda _: closing.append(asyncio.create_task(producer.close())))
-        await future
-        await asyncio.sleep(0)
-        assert await closing[0] is True
-
-    run(main())
-
-
-def test_files_are_closed_with_the_producer(run: Run, quick: dict[str, Any], topic: str) -> None:
-    async def main() -> None:
-        async with AsyncProducer(quick) as producer:
-            await producer.produce(topic, "a")
-            await producer.list_topics(timeout=WAIT_S)
-
-    run(main())
-    files = open_files()
-    for _ in range(10):
-        run(main())
-    assert open_files() < files + 8  # the number of the brokers' connections varies
-
-
-def test_fork_in_a_coroutine_leaves_the_producer_to_the_parent(
-    run: Run, settings: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        async with AsyncProducer(settings, **{"linger.ms": 100}) as producer:
-
-            async def use() -> None:
-                with pytest.raises(ForkedError):
-                    producer.produce(topic, "b", partition=0)
-                with pytest.raises(ForkedError):
-                    await producer.publish(topic, ["b"])
-                with pytest.raises(ForkedError):
-                    await producer.list_topics()
-                await producer.close()
-
-            future = producer.produce(topic, "a", partition=0)
-            pid = os.fork()
-            if pid == 0:
-                code = 1
-                try:
-                    asyncio.run(asyncio.wait_for(use(), WAIT_S))
-                    code = 7
-                finally:
-                    os._exit(code)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-            assert (await future).offset() == 0
-
-    run(main())
-
-
 # -- AIOProducer
 
 
@@ -606,51 +517,3 @@ def test_aio_producer_sends_and_closes(run: Run, quick: dict[str, Any], topic: s
         await producer.close()
 
     run(main())
-
-
-def test_record_that_waits_for_room_is_a_copy(
-    run: Run, settings: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        async with AsyncProducer(settings, **{"queue.buffering.max.messages": 1}) as producer:
-            buffer, headers = bytearray(b"first"), [("name", b"first")]
-            futures = [producer.produce(topic, "a", partition=0)]
-            futures.append(producer.produce(topic, buffer, partition=0, headers=headers))
-            buffer[:] = b"later"
-            headers[:] = [("name", b"later")]
-            message = (await asyncio.gather(*futures))[1]
-            assert (message.value(), message.headers()) == (b"first", [("name", b"first")])
-
-    run(main())
-
-
-def test_closes_at_the_same_time_have_one_result(
-    run: Run, settings: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(settings)
-        future = producer.produce(topic, "a")
-        assert await asyncio.gather(producer.close(), producer.close(5)) == [True, True]
-        assert await producer.close() is True
-        assert (await future).error() is None
-
-    run(main())
-
-
-def test_callback_that_raises_during_the_close_loses_no_record(
-    run: Run, settings: dict[str, Any], topic: str
-) -> None:
-    def stats(_: str) -> None:
-        raise EOFError
-
-    async def main() -> list[Any]:
-        producer = AsyncProducer(
-            settings, **{"statistics.interval.ms": 10, "stats_cb": stats, "linger.ms": 100}
-        )
-        futures = [producer.produce(topic, "a") for _ in range(1000)]
-        with contextlib.suppress(EOFError):  # raised by the close, after it has flushed
-            await producer.close()
-        return await asyncio.gather(*futures)
-
-    reports: list[dict[str, Any]] = []
-    assert all(each.error() is None for each in run(main(), reports))

@@ -66,6 +66,7 @@ cdef class Commit:
                 consumer.check_open()
                 self._answer.given = True
                 return
+            consumer.check_open()  # in a forked child the watch's lock may stay locked
             pipe = watch.pipe()
             rk = consumer.enter()
             # The rd_kafka_t must not be destroyed before the queue.

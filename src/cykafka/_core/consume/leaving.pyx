@@ -1,7 +1,7 @@
 """Leaving: the close of a consumer, in steps between which an event loop goes on."""
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_pipe_writer, ck_runtime_generation
+from cykafka._core.clib.csrc cimport ck_pipe_t, ck_pipe_writer, ck_runtime_generation
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
 from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.common.errors cimport chain
@@ -26,8 +26,12 @@ cdef class Leaving:
     cdef Watch _watch
 
     def __cinit__(self, Consumer consumer not None, Watch watch not None):
+        cdef ck_pipe_t *pipe = NULL
         self._watch = watch
-        pipe = watch.pipe()
+        # Before the close begins, because it may fail. In a forked child the watch's lock may stay
+        # locked, and there is nothing to close.
+        if consumer._generation == ck_runtime_generation:
+            pipe = watch.pipe()
         if consumer.begin_close(0):
             self._consumer = consumer
             consumer._ends_alone = True

@@ -20,7 +20,7 @@ from cykafka._core.clib.csrc cimport (
 from cykafka._core.clib.librdkafka cimport RD_KAFKA_RESP_ERR__QUEUE_FULL
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.common.message cimport Message
-from cykafka._core.produce.producer cimport Producer, frozen, headers_copy
+from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Receiver
 
 from cykafka._core.common.errors import KafkaError, KafkaException
@@ -174,8 +174,8 @@ cdef class Futures:
 
     cdef Producer _producer
     cdef Awaits _awaits
-    # Records that had no room in librdkafka's queue, in their order: each a Report, and the
-    # arguments of Producer.produce().
+    # Records that had no room in librdkafka's queue, in their order: each a Report, and what
+    # Producer.record_copy() has returned.
     cdef readonly object waiting
     # Held while waiting records are queued: loops of several threads may do so.
     cdef object _queueing
@@ -194,6 +194,7 @@ cdef class Futures:
         cdef Awaits awaits = self._awaits
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef bint is_queued = False
+        cdef tuple record = None
         # Python 3.11's get_running_loop() makes a system call.
         loop = (awaits._loop if me == awaits._thread and awaits._loop.is_running()
                 else get_running_loop())
@@ -206,19 +207,21 @@ cdef class Futures:
             awaits.begin(loop, me)
         try:
             report._future = future = awaits.new_future(loop)
-            if not self.waiting:
-                self._producer.queue(topic, value, key, partition, report, timestamp, headers, 0)
-                is_queued = True
-        except BufferError:
-            pass
+            try:
+                if not self.waiting:
+                    self._producer.queue(topic, value, key, partition, report, timestamp, headers,
+                                         0)
+                    is_queued = True
+            except BufferError:
+                pass
+            if not is_queued:
+                record = self._producer.record_copy(topic, value, key, partition, timestamp,
+                                                    headers)
         except:
             awaits.end(loop)
             raise
         if not is_queued:
-            # As Producer.produce() copies them: they may change once the call has returned.
-            self.waiting.append((report, (topic, frozen(value), frozen(key), partition, report,
-                                          None, timestamp,
-                                          None if headers is None else headers_copy(headers))))
+            self.waiting.append((report, record))
             self.queue_waiting()  # another thread may have made room meanwhile
         return future
 
@@ -232,7 +235,7 @@ cdef class Futures:
             while self.waiting:
                 report, record = self.waiting[0]
                 try:
-                    if not self._queue(record):
+                    if not self._queue(report, record):
                         return
                 except Exception as error:  # the record is refused
                     self._producer._transactions.note_refused()
@@ -240,18 +243,20 @@ cdef class Futures:
                 self.waiting.popleft()
             self._awaits._watch.on_served = None
 
-    cdef bint _queue(self, tuple record) except -1:
+    cdef bint _queue(self, Report report, tuple record) except -1:
         """Queue a record; False if there is no room."""
+        topic, value, key, partition, timestamp, headers = record
         for _ in range(2):  # a thread may have made room after the first attempt
             try:
-                self._producer.produce(*record)
+                self._producer.produce(topic, value, key, partition, report, None, timestamp,
+                                       headers)
                 return True
             except BufferError:
                 if len(self._producer):
                     return False
         raise KafkaException(KafkaError(
             <int>RD_KAFKA_RESP_ERR__QUEUE_FULL,
-            f"the record to {record[0]} is larger than the queue: raise "
+            f"the record to {topic} is larger than the queue: raise "
             "queue.buffering.max.kbytes"))
 
     def refuse_waiting(self, code):

@@ -6,10 +6,6 @@ from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport Transactions
 
-# Copies of what may change after a call has returned.
-cdef object frozen(object data)
-cdef object headers_copy(object headers)
-
 cdef class Producer(Handle):
     cdef Publisher _publisher
     cdef Transactions _transactions
@@ -20,6 +16,7 @@ cdef class Producer(Handle):
 
     cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
                    timeout) except -1
+    cdef tuple record_copy(self, topic, value, key, partition, timestamp, headers)
     cdef Batch batch(self, topic, values, keys, headers, timestamps, partitions)
     cdef Batch arrow_batch(self, topic, data, key, value, headers, timestamp, partition)
     cdef int64_t flush_until(self, int64_t deadline) except -1

@@ -287,6 +287,25 @@ cdef class Producer(Handle):
             error = ck_produce(self._ptr, rkt, record)
         return 0
 
+    cdef tuple record_copy(self, topic, value, key, partition, timestamp, headers):
+        """The arguments of a later call of queue(), which do not change meanwhile. Raises what
+        queue() raises for arguments of a wrong type or value."""
+        cdef const void *ptr
+        cdef size_t size
+        cdef Py_buffer buffer
+        int_argument(partition, "partition", -1, INT32_MAX)
+        int_argument(timestamp, "timestamp", 0, INT64_MAX)
+        if data_of(value, "value", &ptr, &size, &buffer):
+            PyBuffer_Release(&buffer)
+        if data_of(key, "key", &ptr, &size, &buffer):
+            PyBuffer_Release(&buffer)
+        if headers is not None:
+            rd_kafka_headers_destroy(headers_to(headers))
+            headers = headers_copy(headers)
+        self.check_open()
+        self._publisher.topic_of(self, topic)
+        return topic, frozen(value), frozen(key), partition, timestamp, headers
+
     def produce_batch(self, topic, messages, partition=-1, callback=None, on_delivery=None):
         """Queue a list of records, given as dicts.
 
@@ -748,6 +767,7 @@ cdef class Producer(Handle):
                                                     timeout_ms(timeout, "timeout")))
         if error is not None:
             raise KafkaException(error)
+        self.dispatch(NOW)
 
     def commit_transaction(self, timeout=None):
         """Send queued records and commit; serves callbacks meanwhile.

@@ -2,9 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport CK_CALL_FLUSH
+from cykafka._core.clib.csrc cimport CK_CALL_FLUSH, ck_runtime_generation
 from cykafka._core.client.call cimport Call, new_step
-from cykafka._core.common.arguments cimport NOW, deadline_after, slice_left, timeout_ms
+from cykafka._core.common.arguments cimport deadline_after, slice_left, timeout_ms
 from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Batch
 
@@ -68,8 +68,9 @@ def transactions_of(Producer producer not None):
 
 
 def flush(Producer producer not None, timeout):
-    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes. Its
-    result is the number of records without an outcome; timeout in s."""
+    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes, while
+    the event loop runs the callbacks. Its result is the number of records without an outcome and
+    of events; timeout in s."""
     cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
     cdef Call call
     cdef int ms
@@ -81,7 +82,17 @@ def flush(Producer producer not None, timeout):
         call = new_step(producer, CK_CALL_FLUSH, ms)
         call.c.events = producer._events
         yield call
-        producer.dispatch(NOW)
+
+
+def undelivered(Producer producer not None):
+    """The number of records in librdkafka without an outcome. Their callbacks may run later."""
+    cdef int64_t left
+    if producer._open_in != ck_runtime_generation:
+        return 0  # closed, or forked: its records are the parent's
+    producer.enter()
+    left = producer._publisher.undelivered(producer)
+    producer.leave()
+    return left
 
 
 def close_now(Producer producer not None):

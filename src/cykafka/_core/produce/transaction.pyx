@@ -37,7 +37,6 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.client.call cimport Call, new_step, pause, run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
-    NOW,
     SLICE,
     deadline_after,
     plain_str,
@@ -143,7 +142,6 @@ cdef class Transactions:
         call.c.error = NULL
         if error is not NULL:
             return take_error(error)
-        handle.dispatch(NOW)
         return None
 
     cdef object resume(self, Handle handle, int call, int64_t ms):
@@ -162,8 +160,9 @@ cdef class Transactions:
         """An operation: make a resumable call until the deadline. Its result is the KafkaError of
         librdkafka's call, or None.
 
-        in_thread: a thread waits. It may also wait for callbacks in other threads, and its own
-        callbacks cannot make transaction calls.
+        in_thread: a thread waits and runs the callbacks; otherwise an event loop runs them. The
+        thread may also wait for callbacks in other threads, and its own callbacks cannot make
+        transaction calls.
         """
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef bint nested = me in self._resuming
@@ -212,7 +211,8 @@ cdef class Transactions:
                     self.begun = False
                     self.aborted = call == CALL_ABORT
                     self._incomplete = None
-                handle.dispatch(deadline if in_thread else <int64_t>NOW)
+                if in_thread:
+                    handle.dispatch(deadline)
                 return None
             failure = take_error(error)
             conflict = failure in _CONFLICTS
@@ -229,7 +229,8 @@ cdef class Transactions:
                 return failure
             if ck_runtime_now_ms() >= deadline:
                 return failure
-            handle.dispatch(slice_end(deadline) if in_thread else <int64_t>NOW)
+            if in_thread:
+                handle.dispatch(slice_end(deadline))
             if begun and not self.begun:
                 continue
             # If the slice ended early, the error is temporary: serve for the rest of the slice.
@@ -279,6 +280,8 @@ cdef class Transactions:
         """An operation: complete a commit, or abort an open transaction, before a close."""
         cdef int64_t deadline = self.deadline_of(ms)
         error = None
+        if handle._generation != ck_runtime_generation:
+            return  # the transaction is the parent's
         if self.pending == CALL_COMMIT:
             error = yield from self.repeat(handle, CALL_COMMIT, deadline, False)
         if self.begun and self.pending != CALL_COMMIT:

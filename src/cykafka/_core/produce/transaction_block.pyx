@@ -139,7 +139,7 @@ cdef class Transaction:
             metadata = self._consumer.consumer_group_metadata()
             positions = self._consumer._progress.transaction_offsets(self._consumer)
             if positions:
-                yield from self._send_offsets(positions, metadata)
+                yield from self._send_offsets(positions, metadata, in_thread)
         if in_thread:
             self._producer.commit_transaction(self._timeout)  # a subclass may override it
         else:
@@ -148,7 +148,7 @@ cdef class Transaction:
         if self._consumer is not None:
             self._consumer._progress.note_committed(positions)
 
-    def _send_offsets(self, positions, metadata):
+    def _send_offsets(self, positions, metadata, bint in_thread):
         cdef int64_t deadline = deadline_after(<int64_t>(self._timeout * 1e3))
         cdef int64_t left
         while True:
@@ -160,7 +160,8 @@ cdef class Transaction:
             if not error.retriable() or left == 0:
                 raise KafkaException(error)
             yield pause(self._producer, min(left, <int64_t>SLICE))
-            self._producer.dispatch(NOW)
+            if in_thread:
+                self._producer.dispatch(NOW)
 
     def _give_up(self, failure, bint in_thread):
         """Abort, and seek the consumer back; chains an error of these steps to the failure."""

@@ -1,0 +1,330 @@
+"""AsyncProducer: its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from event_loops import Loop, run_in
+from machine import WAIT_S
+
+from cykafka import KafkaError, KafkaException
+from cykafka.aio import AsyncProducer
+from cykafka.error import ClosedError, ForkedError
+
+pytestmark = pytest.mark.ours
+
+Run = Callable[..., Any]
+# librdkafka may already have made a batch of a record that lingers.
+PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def code_of(error: BaseException) -> int:
+    assert isinstance(error, KafkaException), error
+    return int(error.args[0].code())
+
+
+def test_close_waits_for_the_records_and_ends_all_calls(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(settings, **{"linger.ms": 100})
+        future = producer.produce(topic, "a")
+        serving = asyncio.create_task(producer.serve())
+        flushing = asyncio.create_task(producer.flush())
+        assert await producer.close() is True
+        assert await producer.close() is True
+        assert (await future).error() is None
+        assert await flushing == 0
+        await asyncio.wait([serving])
+        assert serving.exception() is None or isinstance(serving.exception(), ClosedError)
+        with pytest.raises(ClosedError):
+            producer.produce(topic, "a")
+        with pytest.raises(ClosedError):
+            await producer.publish(topic, ["a"])
+
+    run(main())
+
+
+def test_close_is_not_held_up_by_tasks_that_go_on_producing(
+    run: Run, quick: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(quick)
+
+        async def produce() -> None:
+            while True:
+                futures = [producer.produce(topic, "a") for _ in range(3)]
+                await asyncio.wait(futures)
+
+        tasks = [asyncio.create_task(produce()) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        assert await producer.close() is True
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(end) for end in ends} == {ClosedError}
+
+    run(main())
+
+
+def test_close_fails_the_records_at_its_timeout(
+    run: Run, unreachable: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(unreachable, **{"queue.buffering.max.messages": 3})
+        futures = [producer.produce(topic, "a") for _ in range(5)]
+        begun = time.perf_counter()
+        assert await producer.close(0.0504) is False
+        assert time.perf_counter() - begun < 5
+        ends = await asyncio.gather(*futures, return_exceptions=True)
+        assert {code_of(end) for end in ends} <= PURGED
+
+    run(main())
+
+
+def test_cancelled_close_fails_the_records_and_closes(
+    run: Run, unreachable: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(unreachable)
+        future = producer.produce(topic, "a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.05)
+        assert code_of(future.exception()) in PURGED
+        assert "closed" in repr(producer)
+
+    run(main())
+
+
+def test_close_in_a_delivery_callback_closes(run: Run, quick: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(quick)
+        closing: list[asyncio.Task[bool]] = []
+        future = producer.produce(topic, "a")
+        future.add_done_callback(lambda _: closing.append(asyncio.create_task(producer.close())))
+        await future
+        await asyncio.sleep(0)
+        assert await closing[0] is True
+
+    run(main())
+
+
+def test_files_are_closed_with_the_producer(run: Run, quick: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(quick) as producer:
+            await producer.produce(topic, "a")
+            await producer.list_topics(timeout=WAIT_S)
+
+    run(main())
+    files = open_files()
+    for _ in range(10):
+        run(main())
+    assert open_files() < files + 8  # the number of the brokers' connections varies
+
+
+def test_fork_in_a_coroutine_leaves_the_producer_to_the_parent(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(settings, **{"linger.ms": 100}) as producer:
+
+            async def use() -> None:
+                with pytest.raises(ForkedError):
+                    producer.produce(topic, "b", partition=0)
+                with pytest.raises(ForkedError):
+                    await producer.publish(topic, ["b"])
+                with pytest.raises(ForkedError):
+                    await producer.list_topics()
+                await producer.close()
+
+            future = producer.produce(topic, "a", partition=0)
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    asyncio.run(asyncio.wait_for(use(), WAIT_S))
+                    code = 7
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            assert (await future).offset() == 0
+
+    run(main())
+
+
+def test_closes_at_the_same_time_have_one_result(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(settings)
+        future = producer.produce(topic, "a")
+        assert await asyncio.gather(producer.close(), producer.close(5)) == [True, True]
+        assert await producer.close() is True
+        assert (await future).error() is None
+
+    run(main())
+
+
+def test_callback_that_raises_during_the_close_loses_no_record(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    def stats(_: str) -> None:
+        raise EOFError
+
+    async def main() -> list[Any]:
+        producer = AsyncProducer(
+            settings, **{"statistics.interval.ms": 10, "stats_cb": stats, "linger.ms": 100}
+        )
+        futures = [producer.produce(topic, "a") for _ in range(1000)]
+        with contextlib.suppress(EOFError):  # raised by the close, after it has flushed
+            await producer.close()
+        return await asyncio.gather(*futures)
+
+    reports: list[dict[str, Any]] = []
+    assert all(each.error() is None for each in run(main(), reports))
+
+
+def test_close_counts_records_and_no_events(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(
+            settings, **{"statistics.interval.ms": 5, "stats_cb": lambda _: None}
+        )
+        while len(producer) == 0:
+            time.sleep(0.005)  # the loop must not serve them
+        assert await producer.close(0) is True
+
+    run(main())
+
+
+def test_callback_that_raises_in_the_abort_of_a_close_loses_no_record(
+    run: Run, transactional: dict[str, Any], topic: str
+) -> None:
+    def stats(_: str) -> None:
+        raise EOFError
+
+    async def main() -> list[Any]:
+        producer = AsyncProducer(transactional, **{"statistics.interval.ms": 1, "stats_cb": stats})
+        await producer.init_transactions()
+        producer.begin_transaction()
+        futures = [producer.produce(topic, "a") for _ in range(100)]
+        with contextlib.suppress(EOFError):  # of a callback that close() has run itself
+            assert await producer.close() is True
+        assert "closed" in repr(producer)
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    reports: list[dict[str, Any]] = []
+    ends = run(main(), reports)
+    assert len(ends) == 100
+    assert {type(report["exception"]) for report in reports} == {EOFError}
+
+
+def test_exceptions_of_callbacks_leave_the_calls_of_a_transaction_alone(
+    run: Run, transactional: dict[str, Any], topic: str
+) -> None:
+    def stats(_: str) -> None:
+        raise EOFError
+
+    async def main() -> None:
+        producer = AsyncProducer(transactional, **{"statistics.interval.ms": 1, "stats_cb": stats})
+        await producer.init_transactions()
+        for _ in range(20):
+            async with producer.transaction():
+                producer.produce(topic, "a")
+                await producer.flush()
+        with contextlib.suppress(EOFError):
+            await producer.close()
+
+    reports: list[dict[str, Any]] = []
+    run(main(), reports)
+    assert {type(report["exception"]) for report in reports} == {EOFError}
+
+
+def test_close_whose_loop_has_ended_closes_at_once(
+    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
+) -> None:
+    loop = new_loop()
+    producer = AsyncProducer(unreachable)
+
+    async def begin() -> tuple[asyncio.Future[Any], asyncio.Task[bool]]:
+        future = producer.produce(topic, "a")
+        task = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.05)
+        return future, task
+
+    future, task = loop.run_until_complete(begin())
+    # What the garbage collector does to the coroutines of a loop that was closed.
+    assert producer._closing is not None
+    closing = producer._closing.get_coro()
+    assert closing is not None
+    closing.close()
+    assert "closed" in repr(producer)
+    assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
+    assert loop.run_until_complete(task) is False
+    loop.close()
+
+
+def test_loops_of_several_threads_close_and_flush_one_producer(
+    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
+) -> None:
+    producer = AsyncProducer(unreachable)
+    is_flushing, is_closing = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    async def second() -> None:
+        future = producer.produce(topic, "a")
+        flushing = asyncio.create_task(producer.flush())
+        await asyncio.sleep(0)
+        is_flushing.set()
+        await asyncio.to_thread(is_closing.wait)
+        results.append(await asyncio.gather(producer.close(), producer.close(0)))
+        results.append(await flushing)
+        assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
+
+    async def first() -> None:
+        await asyncio.to_thread(is_flushing.wait)
+        closing = asyncio.create_task(producer.close(0.3))
+        await asyncio.sleep(0.01)
+        is_closing.set()
+        assert await closing is False
+
+    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
+    thread.start()
+    run_in(new_loop, first())
+    thread.join()
+    assert results == [[False, False], 0]
+
+
+def test_cancelled_close_of_one_loop_ends_the_others(
+    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
+) -> None:
+    producer = AsyncProducer(unreachable)
+    is_closing = threading.Event()
+
+    async def first() -> bool:
+        producer.produce(topic, "a").add_done_callback(lambda future: future.exception())
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.05)
+        is_closing.set()
+        return await closing
+
+    async def second() -> None:
+        await asyncio.to_thread(is_closing.wait)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.05)
+        assert "closed" in repr(producer)
+
+    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
+    thread.start()
+    assert run_in(new_loop, first()) is False
+    thread.join()
