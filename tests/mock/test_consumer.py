@@ -203,6 +203,29 @@ def test_seek_waits_for_the_fetch_of_an_assigned_partition(
 
 
 @pytest.mark.ours
+def test_seek_of_a_new_partition_keeps_the_messages_of_another(
+    make_consumer: Callable[..., Any], kafka: Any, topic: str
+) -> None:
+    with MockCluster() as own:
+        own.create_topic(topic, 2)
+        with kafka.Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+            producer.publish(topic, ["a"] * 20, partitions=[0, 1] * 10)
+        consumer = make_consumer({"bootstrap.servers": own.bootstrap_servers})
+        first = kafka.TopicPartition(topic, 0, 0)
+        consumer.assign([first])
+        assert consumer.poll(WAIT_S).offset() == 0  # more messages are in librdkafka
+        own.set_rtt(200)
+        consumer.incremental_assign([kafka.TopicPartition(topic, 1)])
+        consumer.seek(kafka.TopicPartition(topic, 1, 7))
+        own.set_rtt(0)
+        seen = [consumer.poll(WAIT_S) for _ in range(9 + 3)]
+        assert sorted((each.partition(), each.offset()) for each in seen) == (
+            [(0, offset) for offset in range(1, 10)] + [(1, offset) for offset in (7, 8, 9)]
+        )
+        consumer.close()
+
+
+@pytest.mark.ours
 @pytest.mark.parametrize("offset", [-7, -3, -999, -1000, -1001, -1999, -2000])
 def test_seek_to_an_invalid_offset_is_refused(
     assigned: Any, kafka: Any, topic: str, offset: int

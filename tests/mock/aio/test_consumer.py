@@ -649,8 +649,8 @@ def test_aio_consumer_keeps_what_a_cancelled_call_has_gathered(
         consumer = AIOConsumer(reading)
         await consumer.assign([TopicPartition(topic, 0, 0)])
         gathering = asyncio.create_task(consumer.consume(10))
-        send(reading, topic, 5)
-        while (await consumer.get_watermark_offsets(TopicPartition(topic, 0), cached=True))[1] < 5:
+        send(reading, topic, 8)
+        while (await consumer.get_watermark_offsets(TopicPartition(topic, 0), cached=True))[1] < 8:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)  # the messages are in librdkafka; the loop takes them
         gathering.cancel()
@@ -658,8 +658,11 @@ def test_aio_consumer_keeps_what_a_cancelled_call_has_gathered(
         assert gathering.cancelled()
         # They do not count as read.
         assert (await consumer.position([TopicPartition(topic, 0)]))[0].offset <= 0
-        messages = await consumer.consume(5, WAIT_S)
+        # A smaller call is content with them.
+        messages = await asyncio.wait_for(consumer.consume(5, -1), WAIT_S)
         assert [message.offset() for message in messages] == list(range(5))
+        messages = await consumer.consume(5, 0.05)
+        assert [message.offset() for message in messages] == list(range(5, 8))
         await consumer.close()
 
     run(main())
