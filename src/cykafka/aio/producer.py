@@ -256,6 +256,7 @@ class AsyncProducer:
         """Begin a transaction. Does not talk to the broker."""
         self._succeeded = None
         self._producer.begin_transaction()
+        self._futures.expect_abort(False)
 
     async def send_offsets_to_transaction(
         self,
@@ -286,6 +287,7 @@ class AsyncProducer:
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
+        self._futures.expect_abort(True)
         self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await self._repeatable(
             "abort", self._transactions.abort(self._producer, _ms(timeout), False)
@@ -433,6 +435,7 @@ class Transaction:
     async def __aenter__(self) -> AsyncProducer:
         self._owner._succeeded = None
         await perform(self._block.begin(False))
+        self._owner._futures.expect_abort(False)
         return self._owner
 
     async def __aexit__(
@@ -441,6 +444,7 @@ class Transaction:
         exc_value: BaseException | None,
         exc_traceback: TracebackType | None,
     ) -> None:
+        self._owner._futures.expect_abort(True)  # also if the commit fails
         if exc_value is None:
             try:
                 await self._owner._queued()

@@ -58,6 +58,53 @@ def test_transaction_calls_are_awaited(
     run(main())
 
 
+@pytest.mark.parametrize("ending", ["abort", "block", "cancelled commit"])
+def test_loop_reports_no_records_that_the_program_has_aborted(
+    run: Run,
+    transactional: dict[str, Any],
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    ending: str,
+) -> None:
+    class OwnError(Exception):
+        pass
+
+    settings = {**transactional, "linger.ms": 30_000, "queue.buffering.max.messages": 3}
+
+    def produce(producer: AsyncProducer) -> None:
+        futures = [producer.produce(topic, "a") for _ in range(5)]  # two wait for room
+        futures[0].cancel()
+
+    async def failed(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            produce(producer)
+            raise OwnError
+
+    async def cancelled(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            produce(producer)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async def main() -> None:
+        async with AsyncProducer(settings) as producer:
+            await producer.init_transactions()
+            if ending == "abort":
+                producer.begin_transaction()
+                produce(producer)
+                await producer.abort_transaction()
+            elif ending == "block":
+                with pytest.raises(OwnError):
+                    await failed(producer)
+            else:
+                with pytest.raises(asyncio.CancelledError):
+                    await asyncio.create_task(cancelled(producer))
+
+    run(main())
+    assert not caplog.records
+
+
 def test_cancelled_calls_can_be_repeated(
     run: Run, transactional: dict[str, Any], topic: str
 ) -> None:

@@ -17,7 +17,11 @@ from cykafka._core.clib.csrc cimport (
     PyObject_GC_UnTrack,
     PyThread_get_thread_ident,
 )
-from cykafka._core.clib.librdkafka cimport RD_KAFKA_RESP_ERR__QUEUE_FULL
+from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
+    RD_KAFKA_RESP_ERR__PURGE_QUEUE,
+    RD_KAFKA_RESP_ERR__QUEUE_FULL,
+)
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.common.message cimport Message
 from cykafka._core.produce.producer cimport Producer
@@ -27,6 +31,7 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 
 _log = logging.getLogger("cykafka")
 _PLAIN = BaseEventLoop.create_future
+_PURGED = (<int>RD_KAFKA_RESP_ERR__PURGE_QUEUE, <int>RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)
 
 
 # No cycle goes through a report: librdkafka holds it, or `waiting`.
@@ -56,7 +61,7 @@ cdef class Report(Receiver):
         except RuntimeError:  # the loop is closed: no coroutine awaits the future
             if not self._loop.is_closed():
                 raise
-            _log_failure(error, message)
+            self._log(error, message)
         return 0
 
     cdef void _track(self) noexcept:
@@ -70,14 +75,28 @@ cdef class Report(Receiver):
             if error is None:
                 self._future.set_result(message)
             else:
-                self._future.set_exception(KafkaException(error))
+                self._fail(KafkaException(error))
         except InvalidStateError:  # it was cancelled
-            _log_failure(error, message)
+            self._log(error, message)
 
     cpdef fail(self, error):
         self._awaits.end(self._loop)
         if not self._future.done():
-            self._future.set_exception(error)
+            self._fail(error)
+
+    cdef int _fail(self, exception) except -1:
+        self._future.set_exception(exception)
+        if isinstance(exception, KafkaException) and self._is_aborted(exception.args[0]):
+            self._future.exception()  # it was expected: the loop does not log it
+        return 0
+
+    cdef bint _is_aborted(self, error) except -1:
+        return self._awaits._aborts and error in _PURGED
+
+    cdef int _log(self, error, message) except -1:
+        if error is not None and not self._is_aborted(error):
+            _log.warning("a record to %s failed: %s", message.topic(), error.str())
+        return 0
 
     cdef int refuse(self, error) except -1:
         """Fail the record, which could not be queued."""
@@ -91,11 +110,6 @@ cdef class Report(Receiver):
             if not self._loop.is_closed():
                 raise
         return 0
-
-
-cdef _log_failure(error, message):
-    if error is not None:
-        _log.warning("a record to %s failed: %s", message.topic(), error.str())
 
 
 # A report must not refer to the producer: librdkafka holds the report, so a producer that was
@@ -114,6 +128,8 @@ cdef class Awaits:
     cdef dict _future_arguments
     cdef int64_t _cnt
     cdef dict _others
+    # Whether the program ends a transaction, which may abort its records.
+    cdef bint _aborts
 
     cdef object new_future(self, loop):
         if loop is self._loop and self._future_arguments is not None:
@@ -224,6 +240,11 @@ cdef class Futures:
             self.waiting.append((report, record))
             self.queue_waiting()  # another thread may have made room meanwhile
         return future
+
+    def expect_abort(self, bint expected):
+        """From now on, do (or do not) report purged records that no coroutine awaits. The program
+        has aborted them itself."""
+        self._awaits._aborts = expected
 
     def queue_waiting(self):
         """Queue the records that had no room. The watch calls it when there may be room."""
