@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -463,3 +465,30 @@ def test_asyncio_guide_pipes_in_transactions(
             return found
 
     assert sorted(asyncio.run(asyncio.wait_for(main(), WAIT_S))) == [b"A", b"A", b"A", b"B", b"B"]
+
+
+def test_asyncio_guide_ends_a_service(
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    target = unique("target")
+    cluster.create_topic(target, 1)
+    config = {"bootstrap.servers": cluster.bootstrap_servers}
+    reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
+
+    async def handle(producer: Any, message: Any) -> None:
+        producer.produce(target, message.value())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def main() -> None:
+        await aio_guide["send"](config, topic, [b"order"])
+        await aio_guide["serve"](config, reader, topic, handle)
+
+    asyncio.run(asyncio.wait_for(main(), WAIT_S))
+    with Consumer(reader) as consumer:
+        partitions = [
+            TopicPartition(topic, each)
+            for each in consumer.list_topics(topic).topics[topic].partitions
+        ]
+        committed = sum(max(each.offset, 0) for each in consumer.committed(partitions))
+        _, sent = consumer.get_watermark_offsets(TopicPartition(target, 0))
+    assert 1 <= committed == sent <= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -18,7 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from cykafka import Consumer, Producer
+from cykafka import Consumer, Message, Producer, TopicPartition
+from cykafka.aio import AsyncConsumer, AsyncProducer
 from cykafka.otel import TracedConsumer, TracedProducer
 from cykafka.stats.prometheus import StatisticsCollector
 
@@ -130,7 +132,7 @@ def test_records_are_traced(
     exporter = InMemorySpanExporter()
     monkeypatch.setattr(trace, "set_tracer_provider", set_tracer_provider)
     names["print"] = show
-    setup, send, batch, read = blocks("docs/tracing.md")
+    setup, send, batch, read, of_asyncio = blocks("docs/tracing.md")
     run(setup)
     run(send)
     run(batch)
@@ -145,3 +147,22 @@ def test_records_are_traced(
     linked = [link.context.span_id for span in spans for link in span.links]
     assert set(linked) == sent
     assert len(linked) == 6
+
+    exporter.clear()
+    run(of_asyncio)
+
+    async def send_and_read() -> None:
+        async def work(message: Message) -> None:
+            assert message.value() == b"traced"
+
+        config = {"bootstrap.servers": names["config"]["bootstrap.servers"]}
+        async with AsyncProducer(config) as producer:
+            sent = await names["send_traced"](producer, topic, b"traced")
+        async with AsyncConsumer({**config, "group.id": "any"}) as consumer:
+            consumer.assign([TopicPartition(topic, sent.partition(), sent.offset())])
+            await names["process_traced"](await consumer.poll(WAIT_S), work)
+
+    asyncio.run(asyncio.wait_for(send_and_read(), WAIT_S))
+    sending, processing = exporter.get_finished_spans()
+    assert processing.parent is not None
+    assert processing.parent.span_id == sending.context.span_id
