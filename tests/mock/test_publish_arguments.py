@@ -151,7 +151,7 @@ def test_columns_are_read_before_the_producer_is_checked(make_producer: Any, top
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_collection_that_closes_the_producer_is_safe(
-    make_producer: Any, topic: str, count: int
+    request: pytest.FixtureRequest, make_producer: Any, topic: str, count: int
 ) -> None:
     """A garbage collection may run in any allocation of the call."""
 
@@ -163,6 +163,8 @@ def test_collection_that_closes_the_producer_is_safe(
             self.producer.close()
 
     thresholds = gc.get_threshold()
+    gc.freeze()  # so that collections look at this test's objects only
+    request.addfinalizer(gc.unfreeze)
     delivered = 0
     for allocations in range(1, 40):
         producer = make_producer()

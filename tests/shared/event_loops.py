@@ -55,9 +55,13 @@ def run_in(
         asyncio.get_running_loop().set_exception_handler(lambda _, report: seen.append(report))
         return await asyncio.wait_for(coroutine, WAIT_S)
 
-    with asyncio.Runner(debug=True, loop_factory=new_loop) as runner:
-        result = runner.run(main())
-    gc.collect()  # futures report lost exceptions when they are freed
+    gc.freeze()  # so that the collection looks at the run's own objects only
+    try:
+        with asyncio.Runner(debug=True, loop_factory=new_loop) as runner:
+            result = runner.run(main())
+        gc.collect()  # futures report lost exceptions when they are freed
+    finally:
+        gc.unfreeze()
     assert reports is not None or seen == []
     return result
 
