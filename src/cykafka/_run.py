@@ -54,10 +54,11 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
     name = app.name[0]
 
     def run() -> int:
-        if not arguments:
-            app.help_print([], console=PipedConsole(stderr=True))
-            return 2
         try:
+            _, apps, rest = app.parse_commands(arguments)
+            if not rest and apps[-1].default_command is None:  # a group without a command
+                app.help_print(arguments, console=PipedConsole(stderr=True))
+                return 2
             status: int | None = app(
                 arguments,
                 console=PipedConsole(),

@@ -72,7 +72,6 @@ def test_version_prints_the_parts_of_the_build(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nothing"],
         ["demo", "--limit", "0"],
         ["demo", "--limit", "many"],
@@ -92,7 +91,19 @@ def test_main_wrong_arguments_exit_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    assert ("cykafka" if arguments else "Usage: cykafka COMMAND") in capsys.readouterr().err
+    assert "cykafka" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", [[], ["topics"], ["groups"]], ids=str)
+def test_group_without_a_command_shows_its_help_and_exits_2(
+    group: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(group) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"Usage: {' '.join(['cykafka', *group])} COMMAND" in shown.err
+
+    assert main([*group, "--help"]) == 0
 
 
 def test_misspelled_option_is_an_error_with_the_way_to_the_help(
