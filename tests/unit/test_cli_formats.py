@@ -226,7 +226,7 @@ def test_table_as_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -
     ("arguments", "words"),
     [
         (["-o", "x"], "-o: 'x' is not beginning"),
-        (["-o", "@soon"], "-o: 'soon' is not a time"),
+        (["-o", "@soon"], "-o: '@soon' is not a time: write @now, @1767225600000 "),
         (["--until", "beginning"], "--until: beginning is no end"),
         (["-e", "--until", "end"], "exclude each other"),
         (["-o", "stored"], "-o stored needs a group"),

@@ -53,7 +53,7 @@ def parse_place(text: str) -> Place:
     if text in ("beginning", "end", "stored"):
         return Place(text)  # type: ignore[arg-type]
     if text.startswith("@"):
-        return Place("time", milliseconds(text[1:]))
+        return Place("time", milliseconds(text[1:], "@"))
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit() and int(digits) <= _MOST:
         return Place("last" if text.startswith("-") else "offset", int(digits))

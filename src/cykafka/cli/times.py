@@ -14,7 +14,7 @@ _RELATIVE = re.compile(r"[-+](?:\d+(?:ms|[smhdw]))+")
 _MOST_MS = 2**63 - 1
 
 
-def milliseconds(text: str) -> int:
+def milliseconds(text: str, sign: str = "") -> int:
     """The instant that a text names, in ms since the epoch.
 
     Parameters
@@ -23,6 +23,8 @@ def milliseconds(text: str) -> int:
         ``now``; ms since the epoch; a time relative to now such as ``-1h`` or ``-1d12h`` with the
         units ms, s, m, h, d, w; or an ISO 8601 date or time. One without an offset from UTC is
         local time.
+    sign : str
+        The sign before the text on the command line, for the error.
 
     Raises
     ------
@@ -40,8 +42,8 @@ def milliseconds(text: str) -> int:
         return max(round(datetime.fromisoformat(text).timestamp() * 1000), 0)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is not a time: write now, ms since the epoch, 2026-01-31T12:00:00Z "
-            "(without Z: local time), or -1h"
+            f"{sign + text!r} is not a time: write {sign}now, {sign}1767225600000 (ms since the "
+            f"epoch), {sign}2026-01-31T12:00:00Z (without Z: local time), or {sign}-1h"
         ) from None
 
 
