@@ -178,6 +178,8 @@ def test_ndjson_value_that_is_no_string_becomes_json(
         (b'{"value":NaN}', "NaN is not JSON"),
         (b"[]", "expected a JSON object"),
         (b'{"vlaue":1}', 'did you mean "value"'),
+        (b'{"id":1,"total":2}', "'id'; to send lines as they are, leave out --json"),
+        (b"[1]", "expected a JSON object; to send lines as they are, leave out --json"),
         (b'{"key":"k"}', "the value of a tombstone is null"),
         (b'{"value":"a","value":"b"}', "two members of the same name"),
         (b'{"value":"a","value_base64":"YQ=="}', "both value and value_base64"),

@@ -36,6 +36,7 @@ _MEMBERS = {
     "value_base64",
     "headers",
 }
+_PLAIN = "; to send lines as they are, leave out --json"
 _OF_HEADER = {"key", "value", "value_base64"}
 _MOST_PARTITION = 2**31 - 1
 _MOST_TIMESTAMP = 2**63 - 1
@@ -120,10 +121,10 @@ def decode(line: bytes) -> Parts:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(members, dict):
-        raise ValueError("expected a JSON object")
+        raise ValueError(f"expected a JSON object{_PLAIN}")
     if not members.keys() <= _MEMBERS:
         name = next(each for each in members if each not in _MEMBERS)
-        raise ValueError(f"unknown member {name!r}{did_you_mean(name, _MEMBERS)}")
+        raise ValueError(f"unknown member {name!r}{_PLAIN}{did_you_mean(name, _MEMBERS)}")
     if "value" not in members and "value_base64" not in members:
         raise ValueError('no member "value"; the value of a tombstone is null')
     topic = members.get("topic")
