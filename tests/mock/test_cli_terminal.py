@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,26 @@ def test_consume_on_a_terminal_shows_places_and_escapes_controls(
     status, rest = end(child)
     assert status == 130
     assert "topic: 1 record, " in rest
+
+
+def test_ctrl_c_of_a_member_waits_for_the_timeout_once_while_the_broker_is_down(
+    own: Any, terminal: Callable[..., Any]
+) -> None:
+    own.create_topic("topic", 1)
+    with Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+        producer.produce("topic", b"first")
+        producer.flush(WAIT_S)
+    child = terminal("consume", "topic", "-G", "g", "--timeout", "4", "-b", own.bootstrap_servers)
+    child.expect_exact("first")
+    own.broker_down()
+    child.expect("no broker is reachable, still trying")
+    began = time.monotonic()
+    child.send(CTRL_C)
+    status, rest = end(child)
+
+    assert status == 1
+    assert "cannot commit the group's offsets" in rest
+    assert 4 <= time.monotonic() - began < 7
 
 
 def test_consume_to_a_file_shows_progress(

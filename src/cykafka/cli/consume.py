@@ -6,6 +6,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
@@ -118,6 +119,7 @@ def consume(
         None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
     )
     interrupts = Interrupts()
+    finished_at: float | None = None
     consumer = brokers.consumer(**_properties(options, start, brokers))
     try:
         partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
@@ -137,10 +139,13 @@ def consume(
         brokers.tell = meter.warn
         with interrupts, meter:
             _print_all(batches, member, form, terminator, limits, meter, interrupts)
+            finished_at = time.monotonic()
             if member is not None:
                 member.finish()
     finally:
-        consumer.close(brokers.timeout)
+        # The last commit and the close share the timeout.
+        spent = 0 if finished_at is None else time.monotonic() - finished_at
+        consumer.close(max(brokers.timeout - spent, 0))
     if not options.quiet:
         meter.say(meter.summary())
     return Status.INTERRUPTED if interrupts.requested else Status.OK
