@@ -22,18 +22,18 @@ pytestmark = pytest.mark.ours
 
 @pytest.fixture
 def terminal(cluster: Any, own_profiles: None) -> Callable[..., Any]:
-    """Run ``cykafka`` in a terminal of 160 columns until the block ends."""
+    """Run ``cykafka`` in a terminal until the block ends."""
 
     @contextmanager
-    def run(*arguments: object) -> Iterator[Any]:
+    def run(*arguments: object, columns: int = 160) -> Iterator[Any]:
         child = pexpect.spawn(
             sys.executable,
             ["-m", "cykafka", *map(str, arguments), "-b", cluster.bootstrap_servers],
             timeout=WAIT_S,
-            dimensions=(30, 160),
+            dimensions=(30, columns),
             encoding="utf-8",
             # COLUMNS would count more than the terminal's size.
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "160"},
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)},
         )
         try:
             yield child
@@ -143,13 +143,14 @@ def test_lag_is_redrawn_until_ctrl_c(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
 ) -> None:
-    group = unique("billing")
+    group = unique("billing-of-the-night-and-of-the-day")
     producer = make_producer()
     consumer = make_consumer({"group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
 
-    with terminal("groups", "lag", group, "--watch", "--interval", "0.2") as child:
-        child.expect(rf"{group}.*{topic}.*Ctrl-C ends")
+    command = ("groups", "lag", group, "--watch", "--interval", "0.2")
+    with terminal(*command, columns=80) as child:
+        child.expect("billing-[a-z-]*\u2026 [^\\n]* 0 [^\\n]*\n[^\\n]*\n[^\\n]*Ctrl-C ends")
         producer.publish(topic, [b"x"] * 4321, partitions=0).wait()
         child.expect_exact("4321")
         child.kill(signal.SIGINT)

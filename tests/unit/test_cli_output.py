@@ -8,13 +8,14 @@ from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import pytest
+from rich.console import Console
 
 from cykafka import KafkaError, KafkaException, TopicPartition, Uuid
 from cykafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
 from cykafka.cli.administration import Cluster, Outcomes, select
 from cykafka.cli.failures import Failed, run_reporting
 from cykafka.cli.lag import Lag, sums
-from cykafka.cli.output import show
+from cykafka.cli.output import show, table
 from cykafka.cli.topics import id_of
 
 pytestmark = pytest.mark.ours
@@ -53,6 +54,22 @@ def test_names_are_whole_on_narrow_terminals(
     (row,) = (line for line in shown.getvalue().splitlines() if "PLAINTEXT" in line)
     assert name in row
     assert ("\u2502" in row) == (columns == 80)
+
+
+def test_table_that_cuts_has_whole_numbers_and_a_line_for_each_row() -> None:
+    console = Console(file=io.StringIO(), width=53)
+    name = "billing-of-the-night-and-of-the-day"
+    rows = [(name, f"{name}-{at}", 123456789, 987654321, 1) for at in range(2)]
+
+    console.print(table(("group", "topic", "end", "lag", "max_lag"), rows, cut=True))
+
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 2 + 1 + 1 + len(rows)
+    for line in lines[3:-1]:
+        assert "bill" in line
+        assert "\u2026" in line
+        assert "123456789" in line
+        assert "987654321" in line
 
 
 def test_control_characters_of_others_reach_no_terminal(

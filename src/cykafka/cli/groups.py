@@ -270,7 +270,7 @@ def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: boo
                     sys.stdout.flush()
                 else:
                     at = Text(f"{time.strftime('%H:%M:%S')}; Ctrl-C ends", style="dim")
-                    live.update(Group(table(_LAG_COLUMNS, rows), at), refresh=True)
+                    live.update(Group(table(_LAG_COLUMNS, rows, cut=True), at), refresh=True)
             time.sleep(max(began + interval - time.monotonic(), 0))
     finally:
         if live is not None:

@@ -65,14 +65,30 @@ def show(
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    title: str | None = None,
+    *,
+    cut: bool = False,
 ) -> Table:
-    """Rows as a table for a terminal; the parameters are those of `show`."""
+    """Rows as a table for a terminal; the other parameters are those of `show`.
+
+    Parameters
+    ----------
+    cut : bool
+        Cut texts that are too long for the terminal, in place of folding them.
+    """
     made = Table(title=title and Text(title), title_justify="left")
     for name, to_right in zip(columns, _numeric(columns, rows), strict=True):
-        made.add_column(Text(name), justify="right" if to_right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(_text(cell)) for cell in row))  # Text: cells are no markup
+        # Rich makes columns without wrapping narrower last, so numbers stay whole.
+        made.add_column(
+            Text(name),
+            justify="right" if to_right else "left",
+            overflow="ellipsis" if cut else "fold",
+            no_wrap=cut and to_right,
+        )
+    for row in rows:  # Text: cells are no markup
+        made.add_row(*(Text(_text(cell), no_wrap=cut) for cell in row))
     return made
 
 
