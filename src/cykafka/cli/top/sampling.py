@@ -20,6 +20,7 @@ from cykafka.admin import (
 )
 from cykafka.cli.connection import Brokers
 from cykafka.cli.failures import Failed, reason
+from cykafka.cli.lag import members_by_partition
 
 __all__ = ["Group", "Key", "Position", "Sample", "Sampler"]
 
@@ -118,28 +119,29 @@ class Sampler:
         listed, errors = self._listed()
         described, failed = self._described(list(listed))
         committed, without = self._committed(list(listed))
-        owners = {name: _owners(group) for name, group in described.items()}
+        members = {name: members_by_partition(described.get(name)) for name in listed}
         keys = {
-            (name, *partition)
+            (name, each)
             for name in listed
-            for partition in {*committed.get(name, {}), *owners.get(name, {})}
-            if _matches(partition[0], self._topics)
+            for each in {*committed.get(name, {}), *members[name]}
+            if _matches(each.topic, self._topics)
         }
-        ends = self._ends({(topic, partition) for _, topic, partition in keys}, metadata)
+        ends = self._ends({each for _, each in keys}, metadata)
         # The positions are taken now: the rates are those of the ends.
         clock_s, time_s = time.monotonic(), time.time()
         positions = []
-        for name, topic, partition in sorted(keys):
-            offset, trouble = committed.get(name, {}).get((topic, partition), (None, None))
-            end, doubt = ends[topic, partition]
+        for name, each in sorted(keys):
+            offset, trouble = committed.get(name, {}).get(each, (None, None))
+            end, doubt = ends[each]
+            member = members[name].get(each)
             positions.append(
                 Position(
                     group=name,
-                    topic=topic,
-                    partition=partition,
+                    topic=each.topic,
+                    partition=each.partition,
                     committed=offset,
                     end=end,
-                    client_id=owners.get(name, {}).get((topic, partition)),
+                    client_id=member.client_id if member else None,
                     error=doubt or trouble,
                 )
             )
@@ -153,8 +155,8 @@ class Sampler:
             for name, state in listed.items()
         ]
         if self._topics:  # groups that do not read these topics are left out
-            kept = {group for group, _, _ in keys}
-            groups = [each for each in groups if each.name in kept or each.error]
+            kept = {group for group, _ in keys}
+            groups = [group for group in groups if group.name in kept or group.error]
         return Sample(
             clock_s=clock_s,
             time_s=time_s,
@@ -206,7 +208,7 @@ class Sampler:
 
     def _committed(
         self, names: list[str]
-    ) -> tuple[dict[str, dict[tuple[str, int], tuple[int | None, str | None]]], dict[str, str]]:
+    ) -> tuple[dict[str, dict[TopicPartition, tuple[int | None, str | None]]], dict[str, str]]:
         """For each group and partition the committed offset and its error."""
         futures: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
         for name in names:  # librdkafka takes one group at a time; the requests run together
@@ -216,7 +218,7 @@ class Sampler:
         results, errors = self._results(futures, "no offsets")
         found = {
             name: {
-                (each.topic, each.partition): (
+                each: (
                     each.offset if each.offset >= 0 else None,
                     f"no offset: {reason(each.error)}" if each.error else None,
                 )
@@ -227,32 +229,29 @@ class Sampler:
         return found, errors
 
     def _ends(
-        self, partitions: Iterable[tuple[str, int]], metadata: ClusterMetadata
-    ) -> dict[tuple[str, int], tuple[int | None, str | None]]:
+        self, partitions: Iterable[TopicPartition], metadata: ClusterMetadata
+    ) -> dict[TopicPartition, tuple[int | None, str | None]]:
         """The end of each partition, and its error."""
-        found: dict[tuple[str, int], tuple[int | None, str | None]] = {}
+        found: dict[TopicPartition, tuple[int | None, str | None]] = {}
         wanted = {}
-        for topic, number in partitions:
-            known = metadata.topics.get(topic)
-            partition = known and known.partitions.get(number)
+        for each in partitions:
+            known = metadata.topics.get(each.topic)
+            partition = known and known.partitions.get(each.partition)
             if not partition:
-                found[topic, number] = None, "deleted"
+                found[each] = None, "deleted"
             elif partition.leader < 0:
-                found[topic, number] = None, "no leader"
+                found[each] = None, "no leader"
             else:
-                wanted[TopicPartition(topic, number)] = OffsetSpec.latest()
-                found[topic, number] = None, _out_of_sync(partition)
+                wanted[each] = OffsetSpec.latest()
+                found[each] = None, _out_of_sync(partition)
         if wanted:
             results, errors = self._results(
                 self._client.list_offsets(wanted, request_timeout=self._brokers.timeout), "no end"
             )
             for each, result in results.items():
-                found[each.topic, each.partition] = (
-                    result.offset,
-                    found[each.topic, each.partition][1],
-                )
+                found[each] = result.offset, found[each][1]
             for each, text in errors.items():
-                found[each.topic, each.partition] = None, text
+                found[each] = None, text
         return found
 
 
@@ -266,14 +265,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 def _state(state: Any) -> str:
     return str(state.name).lower().replace("_", " ") if state is not None else "unknown"
-
-
-def _owners(group: ConsumerGroupDescription) -> dict[tuple[str, int], str]:
-    return {
-        (each.topic, each.partition): member.client_id
-        for member in group.members
-        for each in member.assignment.topic_partitions
-    }
 
 
 def _out_of_sync(partition: PartitionMetadata) -> str | None:
