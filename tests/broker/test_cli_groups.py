@@ -130,6 +130,17 @@ def test_lag_is_summed_by_topic_and_compared(run_cli: Run, filled: str, group: s
     assert late.error == f"cykafka: group {group} has a lag of 60, more than 59\n"
 
 
+def test_descriptions_are_separated_by_an_empty_line(
+    run_cli: Run, filled: str, group: str
+) -> None:
+    other = f"{group}-2"
+    run_cli("groups", "reset", other, "--topic", filled, "--to", "end", "--yes")
+    for command, *names in (("groups", group, other), ("topics", filled)):
+        out = run_cli(command, "describe", *names).out
+        assert out.count("\n\n") == len(names) - 1
+        assert not out.endswith("\n\n")
+
+
 def test_lag_without_the_topic_is_unknown(
     run_cli: Run, filled: str, group: str, delete_topic: Callable[[str], None],
     wait_until: Callable[..., None],

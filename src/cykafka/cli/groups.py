@@ -123,7 +123,9 @@ def describe(*patterns: str, json: Json = False, connection: ConnectionOptions =
         names = [each.group_id for each in listed(cluster, patterns, outcomes)]
         descriptions = describe_groups(cluster, names, outcomes)
         found = lags(cluster, descriptions, outcomes)
-    for name, group in descriptions.items():
+    for number, (name, group) in enumerate(descriptions.items()):
+        if number and not json:
+            print()
         _show_group(group, [each for each in found if each.group == name], json)
     return outcomes.status
 
@@ -179,7 +181,6 @@ def _show_group(group: ConsumerGroupDescription, found: list[Lag], json: bool) -
         show(_MEMBER_COLUMNS, members)
     if offsets:
         show(_OFFSET_COLUMNS, offsets)
-    print()
 
 
 # -- lag

@@ -120,7 +120,9 @@ def describe(
         ]
         ends = cluster.ends(led, outcomes)
         configs = describe_all(cluster, "topic", [topic.name for topic in found], outcomes)
-    for topic in found:
+    for number, topic in enumerate(found):
+        if number and not json:
+            print()
         behind = _behind(topic)
         own = {each.name: shown(each) for each in own_entries(configs.get(topic.name, {}))}
         rows = [
@@ -160,7 +162,6 @@ def _show_topic(
     print(f"topic {topic.name}, id {id_of(topic)}")
     print(printable(f"configs: {texts(own) or 'all have their defaults'}"))
     show(_COLUMNS, rows)
-    print()
 
 
 def id_of(topic: TopicDescription) -> str:
