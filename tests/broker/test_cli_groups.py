@@ -130,6 +130,32 @@ def test_lag_is_summed_by_topic_and_compared(run_cli: Run, filled: str, group: s
     assert late.error == f"cykafka: group {group} has a lag of 60, more than 59\n"
 
 
+def test_unknown_lag_fails_the_check(
+    run_cli: Run, filled: str, make_consumer: Callable[..., Any], unique: Callable[[str], str],
+    wait_until: Callable[..., None],
+) -> None:  # fmt: skip
+    name = unique("silent")
+    member = make_consumer({"group.id": name})
+    member.subscribe([filled])
+    wait_until(lambda: member.poll(0.1) or member.assignment())
+
+    checked = run_cli("groups", "lag", name, "--max", 0, status=1)
+    assert checked.error == (
+        f"cykafka: the lag of group {name} in topic {filled} is unknown: "
+        "check that its consumers commit offsets\n"
+    )
+    member.close()
+
+    left = run_cli("groups", "lag", name, "--max", 0, "--json", status=1)
+    assert f"the lag of group {name} is unknown" in left.error
+    (row,) = left.rows
+    assert (row["group"], row["topic"], row["partitions"], row["lag"]) == (name, None, 0, None)
+    assert run_cli("groups", "lag", name).error == ""
+    missing = unique("missing")
+    error = run_cli("groups", "lag", missing, "--max", 0, status=1).error
+    assert f"there is no group '{missing}'" in error
+
+
 def test_descriptions_are_separated_by_an_empty_line(
     run_cli: Run, filled: str, group: str
 ) -> None:

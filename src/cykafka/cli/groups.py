@@ -217,7 +217,7 @@ def lag(
     interval : float
         seconds between two requests of --watch
     max_ : int
-        exit with status 1 if the lag of a group is greater
+        exit with status 1 if the lag of a group is greater, or unknown in one of its topics
     """
     if watch and max_ is not None:
         raise UsageError("--max is for a single request; leave out --watch")
@@ -230,21 +230,38 @@ def lag(
     totals: Counter[str] = Counter()
     for row in rows:
         totals[row[0]] += row[5] or 0
-    late = [name for name, total in totals.items() if max_ is not None and total > max_]
-    for name in late:
-        text = f"cykafka: group {name} has a lag of {totals[name]}, more than {max_}"
-        print(printable(text), file=sys.stderr)
-    return Status.FAILED if late else outcomes.status
+    if max_ is None:
+        return outcomes.status
+    troubles = [
+        f"the lag of group {row[0]}{f' in topic {row[1]}' if row[1] else ''} is unknown: "
+        "check that its consumers commit offsets"
+        for row in rows
+        if row[5] is None
+    ]
+    troubles += [
+        f"group {name} has a lag of {total}, more than {max_}"
+        for name, total in totals.items()
+        if total > max_
+    ]
+    for text in troubles:
+        print(printable(f"cykafka: {text}"), file=sys.stderr)
+    return Status.FAILED if troubles else outcomes.status
 
 
 def _lag_rows(
     cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
 ) -> list[tuple[Any, ...]]:
+    """The lag of each group and topic; a group without partitions has a row without a topic."""
     names = [each.group_id for each in listed(cluster, patterns, outcomes)]
-    by_topic: dict[tuple[str, str], list[Lag]] = {}
-    for each in lags(cluster, describe_groups(cluster, names, outcomes), outcomes):
-        by_topic.setdefault((each.group, each.topic), []).append(each)
-    return [(group, topic, len(found), *sums(found)) for (group, topic), found in by_topic.items()]
+    descriptions = describe_groups(cluster, names, outcomes)
+    by_group: dict[str, dict[str | None, list[Lag]]] = {name: {} for name in descriptions}
+    for each in lags(cluster, descriptions, outcomes):
+        by_group[each.group].setdefault(each.topic, []).append(each)
+    return [
+        (group, topic, len(found), *sums(found))
+        for group, by_topic in by_group.items()
+        for topic, found in (by_topic or {None: []}).items()
+    ]
 
 
 def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: bool) -> None:
