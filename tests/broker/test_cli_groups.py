@@ -245,11 +245,13 @@ def test_reset_of_a_new_group_creates_it(
 ) -> None:
     name = unique("fresh")
 
-    assert (
-        "name topics with --topic"
-        in run_cli("groups", "reset", name, "--all-topics", "--to", "end", "--yes", status=1).error
-    )
-    run_cli("groups", "reset", name, "--topic", filled, "--to", "end", "--yes")
+    refused = run_cli("groups", "reset", name, "--all-topics", "--to", "end", "-y", status=1)
+    assert f"group {name} does not exist; name topics with --topic" in refused.error
+    command = ("groups", "reset", name, "--topic", filled, "--to", "end", "--json")
+    planned = run_cli(*command, "--dry-run")
+    assert f"cykafka: group {name} does not exist, so it would be created" in planned.error
+    done = run_cli(*command, "--yes")
+    assert (done.rows, done.error) == (planned.rows, "")
 
     assert run_cli("groups", "list", name, "--json").rows[0]["state"] == "empty"
     assert committed(run_cli, name) == {0: 100, 1: 0, 2: 0, 3: 0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +27,7 @@ from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.lag import committed, describe_groups, list_groups
 from cykafka.cli.output import show
 from cykafka.cli.partitions import chosen_partitions
+from cykafka.cli.printable import printable
 from cykafka.cli.watermarks import offsets_at, place_of
 from cykafka.internal import did_you_mean
 
@@ -206,8 +207,12 @@ def reset(
     outcomes = Outcomes()
     with administration(connection) as cluster:
         present = committed(cluster, [group], outcomes).get(group, {})
+        groups = list_groups(cluster, outcomes)
+        exists = group in groups
+        hint = "" if exists else did_you_mean(group, groups)
         if not (topic or saved or present or outcomes.failures):
-            raise Failed(f"group {group} has no committed offsets; name topics with --topic")
+            why = "has no committed offsets" if exists else "does not exist"
+            raise Failed(f"group {group} {why}; name topics with --topic{hint}")
         named = topic or [f"{each.topic}:{each.partition}" for each in saved or present]
         ends = cluster.ends(chosen_partitions(named, cluster.counts()), outcomes)
         if place is not None:
@@ -216,18 +221,22 @@ def reset(
             wanted = shifted(shift_by, ends, present)
         else:
             wanted = saved or {}
-        groups = list_groups(cluster, outcomes)
-        members = _members(cluster, group, outcomes) if group in groups else None
+        members = _members(cluster, group, outcomes) if exists else None
         if outcomes.failures:
             raise Failed(f"the offsets of group {group} were not changed")
         moves = plan(wanted, present, ends)
+        would = "would be" if dry_run else "is"
+        news = [] if exists else [f"group {group} does not exist, so it {would} created{hint}"]
         if not dry_run:
             if members:
                 raise Failed(members)
             action = f"reset {counted(len(moves), 'offset')} of group {group}"
-            confirm(action, _losses(group, groups, moves), yes=yes)
+            confirm(action, [*news, *_losses(moves)], yes=yes)
             moves = _commit(cluster, group, moves, outcomes)
     _print(group, moves, as_csv=csv_, as_json=json)
+    if dry_run:
+        for text in news:
+            print(printable(f"cykafka: {text}"), file=sys.stderr)
     if dry_run and members:
         outcomes.fail(f"reset group {group}", members)
     return outcomes.status
@@ -255,10 +264,8 @@ def _members(cluster: Cluster, group: str, outcomes: Outcomes) -> str | None:
     )
 
 
-def _losses(group: str, names: Collection[str], moves: Iterable[Move]) -> Iterator[str]:
+def _losses(moves: Iterable[Move]) -> Iterator[str]:
     """What the reset does, for the question."""
-    if group not in names:
-        yield f"group {group} does not exist, so it is created{did_you_mean(group, names)}"
     for move in moves:
         if move.skipped >= 0:
             effect = f"skips {counted(move.skipped, 'record')}"
