@@ -14,7 +14,7 @@ from .._log import Log
 # Errors of a client that cannot reach a broker.
 _UNREACHABLE = codes("_TRANSPORT _ALL_BROKERS_DOWN _RESOLVE _TIMED_OUT")
 # How long the cluster has to answer before an outage is logged, and the interval of questions in
-# an outage, s. An answer comes as soon as a broker is back. A closed client ends with its question.
+# an outage, s. An answer comes as soon as a broker is back. A question outlives its client.
 _FIRST_S, _NEXT_S = 1.0, 5.0
 # How often an unreachable broker of a cluster that answers is logged, s.
 _ONE_BROKER_S = 600.0
