@@ -79,6 +79,7 @@ class AsyncConsumer:
         self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
         # Set when the close() that is under way has ended.
         self._closed: asyncio.Event | None = None
+        self._has_left = False
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer of {self._consumer!r}>"
@@ -464,7 +465,7 @@ class AsyncConsumer:
     async def close(self, timeout: float | None = None) -> bool:
         """Leave the group and free the consumer; see :meth:`cykafka.Consumer.close`.
 
-        Closing again waits for the first close. Coroutines that wait for messages raise
+        Closing again returns the result of the first close. Coroutines that wait for messages raise
         RuntimeError, and iterations end. A cancellation closes the consumer at once.
 
         Parameters
@@ -481,7 +482,7 @@ class AsyncConsumer:
             raise RuntimeError("a rebalance callback cannot close its consumer")
         if self._closed is not None:
             await self._closed.wait()
-            return True
+            return self._has_left
         self._closed = asyncio.Event()
         self._poll = self._refuse
         loop = asyncio.get_running_loop()
@@ -495,7 +496,8 @@ class AsyncConsumer:
                 self._poll = partial(self._consumer.poll, 0)
                 raise
             self._watch.ring()
-            return await self._leave(leaving, timeout)
+            self._has_left = await self._leave(leaving, timeout)
+            return self._has_left
         finally:
             self._watch.remove(loop)
             if self._closed is not None:

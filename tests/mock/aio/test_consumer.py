@@ -522,6 +522,7 @@ def test_cancelled_close_frees_a_consumer_whose_callback_still_runs(
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
+        assert await consumer.close() is False
         assert "closed" in repr(consumer)
         # The thread that completes the leave ends, although the callback has not.
         await wait_for(lambda: live_handles()["handles"] == handles)
