@@ -465,7 +465,7 @@ class AsyncConsumer:
     async def close(self, timeout: float | None = None) -> bool:
         """Leave the group and free the consumer; see :meth:`cykafka.Consumer.close`.
 
-        Closing again returns the result of the first close. Coroutines that wait for messages raise
+        Closing again returns the first close's result. Coroutines that wait for messages raise
         RuntimeError, and iterations end. A cancellation closes the consumer at once.
 
         Parameters

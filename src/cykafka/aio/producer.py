@@ -5,7 +5,16 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import time
-from asyncio import CancelledError, Future, Task, get_running_loop, sleep, wait, wrap_future
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Future,
+    Task,
+    get_running_loop,
+    sleep,
+    wait,
+    wrap_future,
+)
 from collections.abc import Generator
 from threading import Lock
 from types import TracebackType
@@ -23,7 +32,9 @@ from cykafka.internal import (
     Publication,
     arrow_publication,
     close_now,
+    end_transaction,
     flush,
+    is_inherited,
     list_topics,
     publication,
     transactions_of,
@@ -55,7 +66,8 @@ class AsyncProducer:
         self._watch.stays = True
         self._futures = Futures(self._producer)
         self._is_closing = False
-        self._beginning_close = Lock()
+        # Taken by the first close(), and by the call that frees the producer.
+        self._unclosed, self._unfreed = Lock(), Lock()
         self._closing: Task[None] | None = None
         self._closed: concurrent.futures.Future[bool] = concurrent.futures.Future()
         self._closed.set_running_or_notify_cancel()  # who waits for it cannot cancel it
@@ -187,7 +199,7 @@ class AsyncProducer:
         try:
             return await self._flush(timeout)
         except ClosedError:
-            if was_closed or self._closing is None:
+            if was_closed or not self._is_closing:
                 raise
         await wait([wrap_future(self._closed)])  # close() has flushed meanwhile
         return 0
@@ -355,20 +367,33 @@ class AsyncProducer:
         bool
             Whether all records had their outcomes in time.
         """
-        with self._beginning_close:
-            if self._closing is None:
-                self._is_closing = True
-                self._closing = get_running_loop().create_task(self._close(timeout))
-        closing = self._closing
+        if is_inherited(self._producer):
+            return close_now(self._producer)  # the parent closes it
+        loop = get_running_loop()
+        if self._unclosed.acquire(blocking=False):  # the first call
+            self._is_closing = True
+            self._closing = loop.create_task(self._close(loop, timeout))
+            # Also if it is cancelled before its first step.
+            self._closing.add_done_callback(lambda _: self._close_now(loop, False, None))
+        elif self._closing is not None and self._closing.get_loop().is_closed():
+            self._end_closing()
         try:
             return await wrap_future(self._closed)
         except CancelledError:
-            with contextlib.suppress(RuntimeError):  # its loop is closed
-                closing.get_loop().call_soon_threadsafe(closing.cancel)
+            self._end_closing()
             await wait([wrap_future(self._closed)])
             raise
 
-    async def _close(self, timeout: float | None) -> None:
+    def _end_closing(self) -> None:
+        """Close at once. Any thread may call it."""
+        assert self._closing is not None
+        loop = self._closing.get_loop()
+        try:
+            loop.call_soon_threadsafe(self._closing.cancel)
+        except RuntimeError:  # the loop is closed
+            self._close_now(loop, False, None)
+
+    async def _close(self, loop: AbstractEventLoop, timeout: float | None) -> None:
         """Close the producer. Coroutines of all loops await the outcome, `_closed`."""
         done = False
         failure: Exception | None = None
@@ -382,13 +407,14 @@ class AsyncProducer:
         except Exception as error:  # no descriptor, no thread
             failure = error
         finally:
-            self._close_now(done, failure)
+            self._close_now(loop, done, failure)
 
     async def _end(self, timeout: float | None) -> bool:
         """End an open transaction, and wait for the outcomes. Returns whether all are there."""
         end = _deadline_of(timeout)
-        with contextlib.suppress(KafkaException):  # close_now() logs it
-            await perform(self._transactions.end_open(self._producer, _ms(timeout)))
+        self._futures.expect_abort(True)
+        if not await perform(end_transaction(self._producer, timeout)):
+            self._futures.expect_abort(False)
         await self._flush(_left_of(end))
         return not self._futures.waiting and undelivered(self._producer) == 0
 
@@ -397,16 +423,35 @@ class AsyncProducer:
         with contextlib.suppress(Exception):  # close_now() waits for the reports then
             await perform(flush(self._producer, _PURGED_S))
 
-    def _close_now(self, done: bool, failure: Exception | None) -> None:
+    def _close_now(self, loop: AbstractEventLoop, done: bool, failure: Exception | None) -> None:
+        """Free the producer, and set the outcome of close(). Does nothing if it was called before.
+
+        Parameters
+        ----------
+        loop : AbstractEventLoop
+            Its exception handler gets the exceptions of callbacks.
+        done : bool
+            Whether all records have their outcomes.
+        failure : Exception, optional
+            What close() raises.
+        """
+        if not self._unfreed.acquire(blocking=False):
+            return
         self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         try:
-            done = close_now(self._producer) and done
-        except Exception as error:  # a callback has raised it
+            try:
+                done = close_now(self._producer) and done
+            except Exception as raised:
+                done = close_now(self._producer) and done
+                report = {"message": "a callback raised in close()", "exception": raised}
+                loop.call_exception_handler(report)
+        except Exception as error:  # a call in another thread has not ended
             failure = error
-        if failure is None:
-            self._closed.set_result(done)
-        else:
-            self._closed.set_exception(failure)
+        finally:
+            if failure is None:
+                self._closed.set_result(done)
+            else:
+                self._closed.set_exception(failure)
 
     async def __aenter__(self) -> Self:
         return self

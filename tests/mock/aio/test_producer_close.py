@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +18,12 @@ from machine import WAIT_S
 from cykafka import KafkaError, KafkaException
 from cykafka.aio import AsyncProducer
 from cykafka.error import ClosedError, ForkedError
+from cykafka.testing import MockCluster, live_handles
 
 pytestmark = pytest.mark.ours
 
 Run = Callable[..., Any]
+END_TXN = 26  # the key of the request
 # librdkafka may already have made a batch of a record that lingers.
 PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
@@ -185,8 +188,7 @@ def test_callback_that_raises_during_the_close_loses_no_record(
             settings, **{"statistics.interval.ms": 10, "stats_cb": stats, "linger.ms": 100}
         )
         futures = [producer.produce(topic, "a") for _ in range(1000)]
-        with contextlib.suppress(EOFError):  # raised by the close, after it has flushed
-            await producer.close()
+        assert await producer.close() is True
         return await asyncio.gather(*futures)
 
     reports: list[dict[str, Any]] = []
@@ -218,8 +220,7 @@ def test_callback_that_raises_in_the_abort_of_a_close_loses_no_record(
         await producer.init_transactions()
         producer.begin_transaction()
         futures = [producer.produce(topic, "a") for _ in range(100)]
-        with contextlib.suppress(EOFError):  # of a callback that close() has run itself
-            assert await producer.close() is True
+        assert await producer.close() is True
         assert "closed" in repr(producer)
         return await asyncio.gather(*futures, return_exceptions=True)
 
@@ -242,15 +243,91 @@ def test_exceptions_of_callbacks_leave_the_calls_of_a_transaction_alone(
             async with producer.transaction():
                 producer.produce(topic, "a")
                 await producer.flush()
-        with contextlib.suppress(EOFError):
-            await producer.close()
+        assert await producer.close() is True
 
     reports: list[dict[str, Any]] = []
     run(main(), reports)
     assert {type(report["exception"]) for report in reports} == {EOFError}
 
 
-def test_close_whose_loop_has_ended_closes_at_once(
+def test_event_that_close_itself_runs_reports_its_exception(
+    run: Run, settings: dict[str, Any]
+) -> None:
+    def stats(_: str) -> None:
+        raise EOFError
+
+    async def main() -> None:
+        producer = AsyncProducer(settings, **{"statistics.interval.ms": 5, "stats_cb": stats})
+        while len(producer) == 0:
+            time.sleep(0.005)  # the loop must not serve them
+        assert await producer.close(0) is True
+        assert await producer.close() is True
+
+    reports: list[dict[str, Any]] = []
+    run(main(), reports)
+    assert {type(report["exception"]) for report in reports} == {EOFError}
+
+
+def test_callback_that_exits_in_the_close_ends_the_loop_and_closes(
+    run: Run, settings: dict[str, Any]
+) -> None:
+    producers: list[AsyncProducer] = []
+
+    def stats(_: str) -> None:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        producer = AsyncProducer(settings, **{"statistics.interval.ms": 5, "stats_cb": stats})
+        producers.append(producer)
+        while len(producer) == 0:
+            time.sleep(0.005)  # the loop must not serve them
+        await producer.close(0)
+
+    with pytest.raises(SystemExit):
+        run(main(), [])
+    assert "closed" in repr(producers[0])
+
+
+def test_close_that_is_cancelled_before_it_begins_closes(
+    run: Run, unreachable: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(unreachable)
+        future = producer.produce(topic, "a")
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task.get_coro().__name__ in ("close", "_close"):  # type: ignore[union-attr]
+                task.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        assert "closed" in repr(producer)
+        assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_close_whose_loop_is_closed_is_completed_by_another_loop(
+    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
+) -> None:
+    loop = new_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
+    producer = AsyncProducer(unreachable)
+
+    async def begin() -> asyncio.Future[Any]:
+        future = producer.produce(topic, "a")
+        asyncio.create_task(producer.close())  # noqa: RUF006
+        await asyncio.sleep(0.05)
+        return future
+
+    future = loop.run_until_complete(begin())
+    loop.close()
+    assert run_in(new_loop, producer.close()) is False
+    assert "closed" in repr(producer)
+    del future  # the closed loop cannot tell it
+
+
+def test_close_of_a_coroutine_that_the_collector_frees_closes(
     new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
 ) -> None:
     loop = new_loop()
@@ -263,7 +340,6 @@ def test_close_whose_loop_has_ended_closes_at_once(
         return future, task
 
     future, task = loop.run_until_complete(begin())
-    # What the garbage collector does to the coroutines of a loop that was closed.
     assert producer._closing is not None
     closing = producer._closing.get_coro()
     assert closing is not None
@@ -272,6 +348,91 @@ def test_close_whose_loop_has_ended_closes_at_once(
     assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
     assert loop.run_until_complete(task) is False
     loop.close()
+
+
+def test_fork_during_the_close_leaves_the_producer_to_the_parent(
+    run: Run, settings: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(settings, **{"linger.ms": 200})
+        future = producer.produce(topic, "a", partition=0)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.01)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                asyncio.run(asyncio.wait_for(producer.close(), WAIT_S))
+                code = 7
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert await closing is True
+        assert (await future).offset() == 0
+
+    run(main())
+
+
+def test_commit_that_fails_in_the_close_is_logged(
+    run: Run, transactional: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        with MockCluster() as own:
+            own.create_topic(topic, 1)
+            config = {**transactional, "bootstrap.servers": own.bootstrap_servers, "log_level": 2}
+            producer = AsyncProducer(config)
+            await producer.init_transactions()
+            producer.begin_transaction()
+            await producer.produce(topic, "a")
+            errors = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 6
+            own.push_request_errors(END_TXN, [*errors, KafkaError.INVALID_REQUEST])
+            with pytest.raises(KafkaException):
+                await producer.commit_transaction(0.15)
+            assert await producer.close() is False
+
+    run(main())
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "the commit of the transaction has failed" in line
+
+
+def test_close_reports_no_records_of_the_transaction_that_it_aborts(
+    run: Run, transactional: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(transactional, **{"linger.ms": 30_000})
+        await producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(10):
+            producer.produce(topic, "a")
+        assert await producer.close() is True
+
+    run(main())
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "dropped"])
+@pytest.mark.filterwarnings("ignore:.*was never closed")
+def test_producer_with_records_that_waited_for_room_is_freed(
+    run: Run, unreachable: dict[str, Any], topic: str, closes: bool
+) -> None:
+    handles = live_handles()["handles"]
+    kept: list[weakref.ref[AsyncProducer]] = []
+
+    async def main() -> None:
+        producer = AsyncProducer(unreachable, **{"queue.buffering.max.messages": 3})
+        kept.append(weakref.ref(producer._producer))  # type: ignore[arg-type]
+        futures = [producer.produce(topic, "a") for _ in range(5)]
+        if closes:
+            await producer.close(0)
+            await asyncio.gather(*futures, return_exceptions=True)
+
+    run(main(), [])
+    deadline = time.monotonic() + WAIT_S
+    while live_handles()["handles"] > handles and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    gc.collect()
+    assert kept[0]() is None
+    assert live_handles()["handles"] == handles
 
 
 def test_loops_of_several_threads_close_and_flush_one_producer(

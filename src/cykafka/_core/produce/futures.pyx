@@ -2,8 +2,10 @@
 
 It is in Cython because it runs for each record.
 """
+import functools
 import logging
 import threading
+import weakref
 from asyncio import BaseEventLoop, Future, InvalidStateError, get_running_loop
 from collections import deque
 
@@ -195,6 +197,9 @@ cdef class Futures:
     cdef readonly object waiting
     # Held while waiting records are queued: loops of several threads may do so.
     cdef object _queueing
+    # Queues the waiting records. It does not keep this alive, which keeps the watch alive.
+    cdef object _on_served
+    cdef object __weakref__
 
     def __cinit__(self, Producer producer not None):
         self._producer = producer
@@ -203,6 +208,7 @@ cdef class Futures:
         self._awaits._others = {}
         self.waiting = deque()
         self._queueing = threading.Lock()
+        self._on_served = functools.partial(_queue_waiting, weakref.ref(self))
 
     def produce(self, topic, value, key, partition, timestamp, headers):
         """Send a record; see AsyncProducer.produce()."""
@@ -252,7 +258,7 @@ cdef class Futures:
         with self._queueing:
             if not self.waiting:
                 return
-            self._awaits._watch.on_served = self.queue_waiting
+            self._awaits._watch.on_served = self._on_served
             while self.waiting:
                 report, record = self.waiting[0]
                 try:
@@ -287,3 +293,10 @@ cdef class Futures:
             while self.waiting:
                 report, _ = self.waiting.popleft()
                 report.refuse(KafkaException(KafkaError(code)))
+            self._awaits._watch.on_served = None
+
+
+def _queue_waiting(futures):
+    waiting = futures()
+    if waiting is not None:
+        waiting.queue_waiting()

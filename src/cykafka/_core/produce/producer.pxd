@@ -13,6 +13,8 @@ cdef class Producer(Handle):
     cdef list _on_delivery
     # Whether close() ran out of time before all records had outcomes.
     cdef bint _gave_up
+    # What has failed before close(), which logs it: words and KafkaError.
+    cdef dict _failures
 
     cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,
                    timeout) except -1

@@ -137,6 +137,7 @@ cdef class Producer(Handle):
         self._transactions = Transactions.__new__(Transactions)
         self._publisher = Publisher(self._transactions)
         self._on_delivery = [None]
+        self._failures = {}
         self._role = self._publisher
         self._closed_words = "Producer has been closed"
 
@@ -843,8 +844,9 @@ cdef class Producer(Handle):
         if not self.begin_close(deadline):
             return not self._gave_up
         raised = None
-        failures = {}
-        self._gave_up = False
+        failures = self._failures
+        self._failures = {}
+        self._gave_up = bool(failures)
         self._publisher.purged_until = 0
         while self._generation == ck_runtime_generation:
             try:
@@ -860,7 +862,7 @@ cdef class Producer(Handle):
                 raised = chain(raised, exception)
             except BaseException as exception:
                 # Ctrl-C, or a handler of SIGTERM that exits.
-                if not self._publisher.purged_until:
+                if not self._publisher.purged_until and not self._ends_alone:
                     self.abandon_close()  # no record is lost yet
                     self._log_failures(failures)
                     raise chain(raised, exception)
@@ -879,24 +881,10 @@ cdef class Producer(Handle):
 
     cdef int _finish(self, int64_t deadline, dict failures) except -1:
         """End the transaction and flush. Collects failures, to log them later: a log may raise."""
-        cdef int64_t until = ck_runtime_now_ms() + self._transactions.timeout_ms
-        if deadline >= 0:
-            until = min(until, deadline)
         # Do not call the methods: a subclass may override them.
-        if self._transactions.pending == CALL_COMMIT:
-            # Such a commit can only be completed.
-            error = self._transactions.resume(self, CALL_COMMIT,
-                                              max(0, until - ck_runtime_now_ms()))
-            if error is not None:
-                self._gave_up = True
-                failures["the commit of the transaction "
-                         + ("did not end" if error.retriable() else "has failed")] = error
-        if self._transactions.begun and self._transactions.pending != CALL_COMMIT:
-            error = self._transactions.resume(self, CALL_ABORT,
-                                              max(0, until - ck_runtime_now_ms()))
-            if error is not None:
-                self._gave_up = True
-                failures["the open transaction could not be aborted"] = error
+        run(self._transactions.end_open(self, deadline, True, failures))
+        if failures:
+            self._gave_up = True
         return self._flush_or_purge(deadline)
 
     cdef int _flush_or_purge(self, int64_t deadline) except -1:

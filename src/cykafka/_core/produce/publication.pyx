@@ -84,6 +84,18 @@ def flush(Producer producer not None, timeout):
         yield call
 
 
+def end_transaction(Producer producer not None, timeout):
+    """An operation: end an open transaction before close_now(), which logs what fails; timeout in
+    s. Its result is whether it has ended one."""
+    return producer._transactions.end_open(
+        producer, deadline_after(timeout_ms(timeout, "timeout")), False, producer._failures)
+
+
+def is_inherited(Producer producer not None):
+    """Whether the producer was made before a fork of this process."""
+    return producer._generation != ck_runtime_generation
+
+
 def undelivered(Producer producer not None):
     """The number of records in librdkafka without an outcome. Their callbacks may run later."""
     cdef int64_t left
@@ -97,6 +109,7 @@ def undelivered(Producer producer not None):
 
 def close_now(Producer producer not None):
     """Close a producer without waiting: records without an outcome fail. Returns whether there
-    were none."""
+    were none, and whether the transaction was ended. Raises the exceptions of callbacks; the
+    producer is then closed, and another call has the result."""
     producer._ends_alone = True
     return Producer.close(producer, 0)

@@ -276,17 +276,28 @@ cdef class Transactions:
 
     # -- the methods of a producer, as operations
 
-    def end_open(self, Handle handle not None, int64_t ms):
-        """An operation: complete a commit, or abort an open transaction, before a close."""
-        cdef int64_t deadline = self.deadline_of(ms)
-        error = None
+    def end_open(self, Handle handle not None, int64_t deadline, bint in_thread,
+                 dict failures not None):
+        """An operation: complete a commit, or abort an open transaction, before a close. It adds
+        what fails to `failures`, words and KafkaError. Its result is whether it has ended a
+        transaction."""
+        cdef int64_t until = ck_runtime_now_ms() + self.timeout_ms
+        cdef bint begun = self.begun
         if handle._generation != ck_runtime_generation:
-            return  # the transaction is the parent's
+            return False  # the transaction is the parent's
+        if deadline >= 0:
+            until = min(until, deadline)
         if self.pending == CALL_COMMIT:
-            error = yield from self.repeat(handle, CALL_COMMIT, deadline, False)
+            # Such a commit can only be completed.
+            error = yield from self.repeat(handle, CALL_COMMIT, until, in_thread)
+            if error is not None:
+                failures["the commit of the transaction "
+                         + ("did not end" if error.retriable() else "has failed")] = error
         if self.begun and self.pending != CALL_COMMIT:
-            error = (yield from self.repeat(handle, CALL_ABORT, deadline, False)) or error
-        _raise(error)
+            error = yield from self.repeat(handle, CALL_ABORT, until, in_thread)
+            if error is not None:
+                failures["the open transaction could not be aborted"] = error
+        return begun and not self.begun
 
     def init(self, Handle handle not None, int64_t ms, bint in_thread):
         """An operation: Producer.init_transactions()."""
