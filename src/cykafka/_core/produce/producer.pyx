@@ -32,7 +32,6 @@ from cykafka._core.clib.csrc cimport (
     ck_record_t,
     ck_report_t,
     ck_runtime_generation,
-    ck_runtime_now_ms,
     ck_turn_ended,
     ck_turn_enter,
     ck_turn_leave,
@@ -81,11 +80,7 @@ from cykafka._core.common.message cimport (
 from cykafka._core.consume.consumer cimport Consumer
 from cykafka._core.produce.columns cimport Columns, check_range
 from cykafka._core.produce.publisher cimport Batch, Publisher
-from cykafka._core.produce.transaction cimport (
-    CALL_ABORT,
-    CALL_COMMIT,
-    Transactions,
-)
+from cykafka._core.produce.transaction cimport Transactions
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.naming import public
