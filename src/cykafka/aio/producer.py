@@ -386,10 +386,12 @@ class AsyncProducer:
 
     def _end_closing(self) -> None:
         """Close at once. Any thread may call it."""
-        assert self._closing is not None
-        loop = self._closing.get_loop()
+        closing = self._closing
+        if closing is None:  # another thread is just beginning it
+            return
+        loop = closing.get_loop()
         try:
-            loop.call_soon_threadsafe(self._closing.cancel)
+            loop.call_soon_threadsafe(closing.cancel)
         except RuntimeError:  # the loop is closed
             self._close_now(loop, False, None)
 
