@@ -730,6 +730,7 @@ cdef class Handle:
         cdef ck_loans_t *loans = self._loans
         cdef rd_kafka_queue_t *wait_queue = self._wait_queue
         cdef ck_end_t *end
+        cdef bint may_wait = closing is NULL and not ck_callback_is_background()
         cdef bint waits
         done[0] = False
         self._ptr = NULL
@@ -739,10 +740,9 @@ cdef class Handle:
         ck_queue_keep(events)
         with nogil:
             rd_kafka_queue_destroy(wait_queue)
-            waits = (closing is NULL and not self._ends_alone and not ck_callback_is_background()
-                     and ck_loans_settle(loans))
+            waits = may_wait and not self._ends_alone and ck_loans_settle(loans)
             end = ck_end_start(rk, flags, closing, loans, _has_ended, events)
-            if end is NULL and waits:
+            if end is NULL and (waits or (may_wait and ck_loans_settle(loans))):
                 ck_end_now(rk, flags, closing, loans)
                 done[0] = True
         # If there is no new thread and this one must not wait, the rd_kafka_t leaks: no deadlock.
