@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
+from outcomes import code_of, open_files
 
 from cykafka import DeliveryError, KafkaError, KafkaException
 from cykafka.aio import AIOProducer, AsyncProducer
@@ -22,17 +22,6 @@ from cykafka.testing import live_handles
 pytestmark = pytest.mark.ours
 
 Run = Callable[..., Any]
-# librdkafka may already have made a batch of a record that lingers.
-PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-def code_of(error: BaseException) -> int:
-    assert isinstance(error, KafkaException), error
-    return int(error.args[0].code())
 
 
 # -- produce()

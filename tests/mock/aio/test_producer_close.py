@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from event_loops import Loop, run_in
 from machine import WAIT_S
+from outcomes import PURGED, code_of, open_files
 
 from cykafka import KafkaError, KafkaException
 from cykafka.aio import AsyncProducer
@@ -24,17 +25,6 @@ pytestmark = pytest.mark.ours
 
 Run = Callable[..., Any]
 END_TXN = 26  # the key of the request
-# librdkafka may already have made a batch of a record that lingers.
-PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-def code_of(error: BaseException) -> int:
-    assert isinstance(error, KafkaException), error
-    return int(error.args[0].code())
 
 
 def test_close_waits_for_the_records_and_ends_all_calls(
