@@ -66,6 +66,7 @@ class AsyncProducer:
         self._watch.stays = True
         self._futures = Futures(self._producer)
         self._is_closing = False
+        self._ends_now = False  # a close() was cancelled
         # Taken by the first close(), and by the call that frees the producer.
         self._unclosed, self._unfreed = Lock(), Lock()
         self._closing: Task[None] | None = None
@@ -375,6 +376,8 @@ class AsyncProducer:
             self._closing = loop.create_task(self._close(loop, timeout))
             # Also if it is cancelled before its first step.
             self._closing.add_done_callback(lambda _: self._close_now(loop, False, None))
+            if self._ends_now:  # by another thread meanwhile
+                self._end_closing()
         elif self._closing is not None and self._closing.get_loop().is_closed():
             self._end_closing()
         try:
@@ -386,8 +389,9 @@ class AsyncProducer:
 
     def _end_closing(self) -> None:
         """Close at once. Any thread may call it."""
+        self._ends_now = True
         closing = self._closing
-        if closing is None:  # another thread is just beginning it
+        if closing is None:  # another thread is just beginning it, and looks afterwards
             return
         loop = closing.get_loop()
         try:

@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from event_loops import run_in
 from machine import WAIT_S
 
 from cykafka import KafkaException, Producer, TopicPartition
 from cykafka.aio import AIOConsumer, AsyncConsumer
-from cykafka.error import ClosedError
+from cykafka.error import ClosedError, ForkedError
 from cykafka.testing import MockCluster, live_handles
 
 pytestmark = pytest.mark.ours
@@ -552,6 +555,42 @@ def test_close_with_a_timeout_does_not_wait_for_a_group_without_a_coordinator(
         assert isinstance(committing.exception(), ClosedError)
 
     run(main())
+
+
+def test_fork_while_a_thread_begins_to_await_leaves_the_consumer_to_the_parent(
+    reading: dict[str, Any],
+) -> None:
+    begins, goes_on = threading.Event(), threading.Event()
+
+    class HeldUp(asyncio.SelectorEventLoop):
+        def add_reader(self, *args: Any) -> None:
+            begins.set()
+            goes_on.wait(WAIT_S)  # the watch's lock is held
+            super().add_reader(*args)
+
+    consumer = AsyncConsumer(reading)
+
+    async def use() -> None:
+        with pytest.raises(ForkedError):
+            await consumer.commit()
+        await consumer.close()
+
+    thread = threading.Thread(target=lambda: run_in(HeldUp, consumer.poll(0.01)))
+    thread.start()
+    begins.wait(WAIT_S)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.alarm(int(WAIT_S))
+            asyncio.run(use())
+            code = 7
+        finally:
+            os._exit(code)
+    goes_on.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    asyncio.run(consumer.close())
 
 
 def test_consume_of_nothing_returns_at_once(

@@ -7,8 +7,10 @@ import gc
 import os
 import threading
 import time
+import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -483,3 +485,112 @@ def test_cancelled_close_of_one_loop_ends_the_others(
     thread.start()
     assert run_in(new_loop, first()) is False
     thread.join()
+
+
+def test_close_that_is_cancelled_while_another_thread_begins_it_closes(
+    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
+) -> None:
+    producer = AsyncProducer(unreachable)
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def held_up(
+        loop: Loop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        begins.set()
+        goes_on.wait(WAIT_S)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def first() -> bool:
+        producer.produce(topic, "a").add_done_callback(lambda future: future.exception())
+        asyncio.get_running_loop().set_task_factory(held_up)
+        try:
+            return await producer.close()
+        finally:
+            asyncio.get_running_loop().set_task_factory(None)
+
+    async def second() -> None:
+        await asyncio.to_thread(begins.wait)
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.01)
+        closing.cancel()
+        await asyncio.sleep(0.01)
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
+    thread.start()
+    assert run_in(new_loop, first()) is False
+    thread.join()
+
+
+def test_tasks_that_begin_at_once_can_close(
+    run: Run, unreachable: dict[str, Any], topic: str
+) -> None:
+    @types.coroutine
+    def rest(awaited: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        while True:
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                step = partial(coroutine.throw, error)
+            else:
+                step = partial(coroutine.send, sent)
+            try:
+                awaited = step()
+            except StopIteration as end:
+                return end.value
+
+    def eager(
+        loop: Loop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Future[Any]:
+        """What asyncio.eager_task_factory of Python 3.12 does."""
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as end:
+            done = loop.create_future()
+            done.set_result(end.value)
+            return done
+        return asyncio.Task(rest(awaited, coroutine), loop=loop, **options)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(eager)  # type: ignore[arg-type]
+        empty, full = AsyncProducer(unreachable), AsyncProducer(unreachable)
+        future = full.produce(topic, "a")
+        try:
+            assert await asyncio.gather(empty.close(), empty.close()) == [True, True]
+            assert await full.close(0.05) is False
+        finally:
+            loop.set_task_factory(None)
+        assert code_of(future.exception()) in PURGED
+
+    run(main())
+
+
+def test_commit_that_another_task_has_made_is_no_failure_of_the_close(
+    run: Run, transactional: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        commits = 0
+        for number in range(20):
+            name = f"{transactional['transactional.id']}-{number}"
+            producer = AsyncProducer(transactional, **{"transactional.id": name, "log_level": 2})
+            await producer.init_transactions()
+            producer.begin_transaction()
+            futures = [producer.produce(topic, "a") for _ in range(10)]
+            committing = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(0)
+            closed = await producer.close()
+            await asyncio.wait([committing, *futures])
+            if committing.exception() is None:
+                commits += 1
+                assert closed is True
+                assert [future.exception() for future in futures] == [None] * 10
+            else:
+                for future in futures:
+                    future.exception()
+        assert commits > 0
+
+    run(main())
+    assert caplog.messages == []

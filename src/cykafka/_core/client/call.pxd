@@ -13,6 +13,9 @@ cdef class Call:
     cdef int64_t _deadline
     cdef bint _started
     cdef bint _is_idle
+    # The watch's `emptied` that shows that the reports which came with the result are served; -1:
+    # there is no result yet.
+    cdef int64_t _served_at
 
     cdef bint is_started(self) noexcept
     cdef int wait_here(self) except -1

@@ -17,9 +17,11 @@ from cykafka._core.clib.csrc cimport (
     ck_call_wait,
     ck_callback_serve,
     ck_pipe_ref,
+    ck_pipe_ring,
+    ck_runtime_generation,
     ck_runtime_now_ms,
 )
-from cykafka._core.client.event_loop cimport watch_of
+from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.client.handle cimport Handle, cluster_of, name_topic, new_call
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
 
@@ -28,6 +30,9 @@ from cykafka._core.common.arguments cimport slice_left, timeout_ms
 @cython.no_gc_clear
 cdef class Call:
     """A call in C (csrc/ck_call), or a pause."""
+
+    def __cinit__(self):
+        self._served_at = -1
 
     def __dealloc__(self):
         ck_call_leave(self.c)
@@ -66,11 +71,20 @@ cdef class Call:
         self._started = True
 
     def is_done(self):
-        """Whether the call has ended. Raises if the handle is closed meanwhile."""
-        if ck_call_wait(self.c, 0):
+        """Whether the call has ended, and the loop has served the reports that came with the end
+        of a transaction. Raises if the handle is closed before the end."""
+        cdef Handle handle = self._handle
+        cdef Watch watch
+        if not ck_call_wait(self.c, 0):
+            handle.check_open()
+            return False
+        if self.c.kind <= CK_CALL_FLUSH or handle._open_in != ck_runtime_generation:
             return True
-        self._handle.check_open()
-        return False
+        watch = watch_of(handle)
+        if self._served_at < 0:
+            self._served_at = watch.emptied + 1
+            ck_pipe_ring(self.c.notify)
+        return watch.emptied >= self._served_at
 
     cdef int wait_here(self) except -1:
         """Make the call, and wait in this thread."""

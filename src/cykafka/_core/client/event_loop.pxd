@@ -17,6 +17,8 @@ cdef class Watch:
     cdef public object on_served
     # The number of events that loops have served.
     cdef public int64_t served
+    # How often a loop has left no event in the queue.
+    cdef int64_t emptied
     cdef object _loop
     # Reads the pipe, if the loop cannot.
     cdef object _thread

@@ -24,7 +24,7 @@ from cykafka._core.clib.csrc cimport (
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
-from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, Handle
+from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Handle
 
 
 cdef double LATER_S = 0.005
@@ -242,6 +242,7 @@ cdef class Watch:
         except:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
+        self.emptied += again == NOT_AGAIN
         self.wake(loop)
         if again == AGAIN_SOON:
             loop.call_soon(self._readable, loop)

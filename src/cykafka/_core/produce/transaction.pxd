@@ -1,6 +1,7 @@
 from libc.stdint cimport int64_t
 
 from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
+from cykafka._core.client.call cimport Call
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.delivery cimport Delivery
 
@@ -30,12 +31,17 @@ cdef class Transactions:
     # The threads inside a call that resume() makes.
     cdef set _resuming
 
+    # The calls under way that librdkafka continues, of all threads and tasks, until the state
+    # reflects their outcomes.
+    cdef list _steps
+
     cdef int configure(self, rd_kafka_conf_t *conf) except -1
     cdef int check_outside(self) except -1
     cdef int begin(self, Handle handle) except -1
     cdef int check_complete(self) except -1
     cdef int note_refused(self) except -1
     cdef int note_incomplete(self, Delivery delivery) except -1
+    cdef int note(self, Call step) except -1
     cdef object resume(self, Handle handle, int call, int64_t ms)
     cdef int64_t deadline_of(self, int64_t ms) noexcept
     cdef object fatal_error(self, Handle handle)

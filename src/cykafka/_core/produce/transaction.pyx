@@ -30,6 +30,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_consumer_group_metadata_new,
     rd_kafka_consumer_group_metadata_read,
+    rd_kafka_error_code,
+    rd_kafka_error_is_retriable,
     rd_kafka_error_t,
     rd_kafka_fatal_error,
     rd_kafka_resp_err_t,
@@ -62,6 +64,7 @@ cdef class Transactions:
     def __cinit__(self):
         self._sending = []
         self._resuming = set()
+        self._steps = []
 
     cdef int configure(self, rd_kafka_conf_t *conf) except -1:
         self.timeout_ms = int_conf(conf, "transaction.timeout.ms", 60000)
@@ -196,21 +199,20 @@ cdef class Transactions:
             started = ck_runtime_now_ms()
             step = new_step(handle, kind_of(call), max(0, min(SLICE, deadline - started)))
             step.c.events = handle._events
-            yield step
+            self._steps.append(step)
+            try:
+                yield step
+            except:
+                if not step.is_started():
+                    self.note(step)
+                raise
+            self.note(step)  # before any callback, which may raise
             if not step.c.entered:
                 handle.check_open()
                 continue  # another thread closes the producer, or has tried to close it
             error = step.c.error
             step.c.error = NULL
-            # Update the state before any callback, which may raise.
             if error is NULL:
-                self.pending = CALL_NONE
-                if call == CALL_INIT:
-                    self.initialized = True
-                else:
-                    self.begun = False
-                    self.aborted = call == CALL_ABORT
-                    self._incomplete = None
                 if in_thread:
                     handle.dispatch(deadline)
                 return None
@@ -222,10 +224,7 @@ cdef class Transactions:
                 if handle._open_in == ck_runtime_generation or not (
                         self._senders or self._sending):
                     return failure
-            elif failure.retriable():
-                self.pending = call
-            else:
-                self.pending = CALL_NONE
+            elif not failure.retriable():
                 return failure
             if ck_runtime_now_ms() >= deadline:
                 return failure
@@ -235,6 +234,39 @@ cdef class Transactions:
                 continue
             # If the slice ended early, the error is temporary: serve for the rest of the slice.
             yield pause(handle, max(0, min(started + SLICE, deadline) - ck_runtime_now_ms()))
+
+    cdef int note(self, Call step) except -1:
+        """Update the state by the outcome of a call, if no other thread or task has done so."""
+        cdef rd_kafka_error_t *error = step.c.error
+        if step not in self._steps:
+            return 0
+        self._steps.remove(step)
+        if not step.c.entered:
+            return 0
+        if error is not NULL:
+            if <int>rd_kafka_error_code(error) not in _CONFLICTS:
+                self.pending = (call_of(step.c.kind) if rd_kafka_error_is_retriable(error)
+                                else CALL_NONE)
+            return 0
+        self.pending = CALL_NONE
+        if step.c.kind == CK_CALL_INIT_TRANSACTIONS:
+            self.initialized = True
+        else:
+            self.begun = False
+            self.aborted = step.c.kind == CK_CALL_ABORT_TRANSACTION
+            self._incomplete = None
+        return 0
+
+    def note_others(self, Handle handle not None):
+        """An operation: wait for the calls that other threads and tasks make, and update the state
+        by their outcomes."""
+        cdef Call step
+        while self._steps:
+            step = self._steps[0]
+            if ck_call_wait(step.c, 0):
+                self.note(step)
+            else:
+                yield pause(handle, 1)
 
     def settle(self, Handle handle not None, int64_t deadline):
         """An operation: wait for an interrupted send_offsets_to_transaction(), because librdkafka
@@ -296,6 +328,10 @@ cdef class Transactions:
         if self.begun and self.pending != CALL_COMMIT:
             error = yield from self.repeat(handle, CALL_ABORT, until, in_thread)
             if error is not None:
+                # A commit of another thread or task may have come first.
+                yield from self.note_others(handle)
+                if not self.begun or self.pending == CALL_COMMIT:
+                    return (yield from self.end_open(handle, deadline, in_thread, failures))
                 failures["the open transaction could not be aborted"] = error
         return begun and not self.begun
 
@@ -373,6 +409,14 @@ cdef class Transactions:
 def _raise(error):
     if error is not None:
         raise KafkaException(error)
+
+
+cdef int call_of(ck_call_kind_t kind) noexcept:
+    if kind == CK_CALL_INIT_TRANSACTIONS:
+        return CALL_INIT
+    if kind == CK_CALL_COMMIT_TRANSACTION:
+        return CALL_COMMIT
+    return CALL_ABORT
 
 
 cdef ck_call_kind_t kind_of(int call) noexcept:
