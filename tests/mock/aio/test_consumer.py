@@ -528,7 +528,8 @@ def test_cancelled_close_frees_a_consumer_whose_callback_still_runs(
         assert await consumer.close() is False
         assert "closed" in repr(consumer)
         # The thread that completes the leave ends, although the callback has not.
-        await wait_for(lambda: live_handles()["handles"] == handles)
+        # Clients of earlier tests may be freed meanwhile.
+        await wait_for(lambda: live_handles()["handles"] <= handles)
         leave.set()
 
     run(main())

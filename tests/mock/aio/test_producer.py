@@ -486,7 +486,8 @@ def test_dropped_producer_is_freed_with_records_in_flight(
     deadline = time.monotonic() + WAIT_S
     while live_handles()["handles"] > handles and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert live_handles()["handles"] == handles
+    # Clients of earlier tests may have been freed meanwhile.
+    assert live_handles()["handles"] <= handles
 
 
 # -- AIOProducer

@@ -428,7 +428,8 @@ def test_producer_with_records_that_waited_for_room_is_freed(
         time.sleep(0.01)
     gc.collect()
     assert kept[0]() is None
-    assert live_handles()["handles"] == handles
+    # Clients of earlier tests may have been freed meanwhile.
+    assert live_handles()["handles"] <= handles
 
 
 def test_loops_of_several_threads_close_and_flush_one_producer(
