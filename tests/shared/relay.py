@@ -90,6 +90,10 @@ class Relay(Switch):
         """Refuse new connections, and end existing ones."""
         self.shutdown()
         self.server_close()
+        self.cut()
+
+    def cut(self) -> None:
+        """End the existing connections."""
         for connection in list(self._connections):
             with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
