@@ -44,9 +44,7 @@ def test_records_keep_their_order_and_are_there_once_when_connections_break(
                     relay.cut()
             assert producer.flush(WAIT_S) == 0
     assert delivered == list(range(RECORDS))
-    with Consumer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic}
-    ) as consumer:
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic}) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[int] = []
         while len(found) < RECORDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -217,6 +218,55 @@ def test_pushdown_reads_only_records_that_match_the_filters(
 
     assert found(picked) == expected
     assert picked.rdd.getNumPartitions() <= 1
+
+
+# Keys and timestamps (ms since START_MS) of two partitions; not in the order of their times.
+START_MS = (int(time.time()) - 3600) * 1000  # brokers delete old records
+KEYED = (
+    [("b", 1000), ("a", 1200), (None, 2000), ("a", 2600), (None, 2400), ("a", 3000)],
+    [("a", 2500), ("c", 900)],
+)
+
+
+@pytest.fixture
+def keyed(producer: Any, topic: str) -> str:
+    """A topic with the records of KEYED."""
+    for partition, records in enumerate(KEYED):
+        for key, time_ms in records:
+            producer.produce(topic, b"v", key, partition=partition, timestamp=START_MS + time_ms)
+    assert producer.flush(30) == 0
+    return topic
+
+
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("key = 'a'", [(0, 1), (0, 3), (0, 5), (1, 0)]),
+        ("key = X'61' and timestamp >= time(2600)", [(0, 3), (0, 5)]),
+        ("key in ('b', 'c')", [(0, 0), (1, 1)]),
+        ("key is null and timestamp < time(2001)", [(0, 2)]),
+        (
+            "timestamp between time(2000) and time(2500)",
+            [(0, 2), (0, 4), (1, 0)],
+        ),
+        ("timestamp > time(3000)", []),
+    ],
+)
+def test_pushdown_drops_rows_with_other_keys_and_times(
+    batch: Load,
+    keyed: str,
+    found: Any,
+    condition: str,
+    expected: list[tuple[int, int]],
+) -> None:
+    condition = re.sub(r"time\((\d+)\)", rf"timestamp_millis({START_MS} + \1)", condition)
+    picked = batch(subscribe=keyed, pushdown="true").where(condition)
+
+    filtered = batch(subscribe=keyed).where(condition)
+    assert found(picked) == found(filtered) == expected
+    plans = [each._jdf.queryExecution().executedPlan().toString() for each in (picked, filtered)]
+    assert ["Filter " in plan for plan in plans] == [False, True]  # who filters: cykafka or Spark
 
 
 @pytest.mark.usefixtures("pushdown")

@@ -7,7 +7,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -345,6 +345,20 @@ class Planner:
                 f"the partition ends at {high}"
             )
         return PartitionRange(*each, max(part.start, low), min(part.end, high))
+
+    def since(self, ranges: list[PartitionRange], time_ms: int) -> list[PartitionRange]:
+        """Leave out the records before each partition's first one of this time or a later one."""
+        asked = {(each.topic, each.partition) for each in ranges}
+        if not asked:
+            return []
+        places = [TopicPartition(*each, time_ms) for each in sorted(asked)]
+        found = self._retried(lambda _: self._ask_times(places))
+        parts = []
+        for each in ranges:
+            first = found[each.topic, each.partition]
+            start = each.end if first == OFFSET_END else max(each.start, first)
+            parts.append(replace(each, start=start))
+        return [each for each in parts if each.size > 0]
 
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[PartitionRange]:
         """The ranges that a batch of a stream reads; new partitions from their beginning."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
     from pyspark.sql.types import StructType
 
+    from cykafka.spark.pushdown import Condition, RowCondition
+
 __all__ = ["BatchReader", "CyKafkaDataSource", "StreamReader", "TaskRanges"]
 
 
@@ -97,7 +99,11 @@ class _Reader:
         ranges = partition.value
         if not ranges:  # if no partitions are planned, Spark reads a partition whose value is None
             return iter(())
-        return read_ranges(ranges, self.options, self.projection.names, self.projection.finish)
+        return read_ranges(ranges, self.options, self.projection.names, self.finish)
+
+    def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that Spark gets."""
+        return self.projection.finish(batch)
 
     def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
         return [TaskRanges(task) for task in tasks_of(ranges, self.options)]
@@ -116,7 +122,7 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """A batch read that applies filters on partitions, offsets and topics itself.
+    """A batch read that applies filters itself; see `pushdown`.
 
     Only the option ``pushdown`` selects it: Spark refuses every reader with `pushFilters` while
     ``spark.sql.python.filterPushdown.enabled`` is false.
@@ -124,22 +130,32 @@ class PushdownReader(BatchReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self.conditions: list[Any] = []
+        self.conditions: list[Condition] = []
+        self.of_rows: list[RowCondition] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        from cykafka.spark.pushdown import condition_of
+        from cykafka.spark.pushdown import RowCondition, condition_of
 
         for each in filters:
             condition = condition_of(each)
             if condition is None or not condition.exact:
                 yield each
-            if condition is not None:
+            if isinstance(condition, RowCondition):
+                self.of_rows.append(condition)
+            elif condition is not None:
                 self.conditions.append(condition)
 
     def ranges(self, planner: Planner) -> list[PartitionRange]:
-        from cykafka.spark.pushdown import narrow
+        from cykafka.spark.pushdown import narrow, since_ms
 
-        return planner.batch_ranges(partial(narrow, tuple(self.conditions)))
+        ranges = planner.batch_ranges(partial(narrow, tuple(self.conditions)))
+        since = since_ms(self.of_rows)
+        return ranges if since is None else planner.since(ranges, since)
+
+    def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        from cykafka.spark.pushdown import matching
+
+        return super().finish(matching(self.of_rows, batch) if self.of_rows else batch)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -67,7 +67,7 @@ def read_ranges(
     columns : sequence of str
         Columns of the source, in the order of the result.
     finish : callable
-        Turns a batch with nullable columns into a batch of the query's schema.
+        Turns a batch with nullable columns into a batch of the query's schema. It may drop rows.
 
     Yields
     ------
@@ -91,7 +91,9 @@ def read_ranges(
             if batch:
                 with batch:
                     made = pa.record_batch(batch.select(*columns))
-                yield finish(made)
+                finished = finish(made)
+                if finished.num_rows:
+                    yield finished
                 task.moved()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -22,17 +24,26 @@ from pyspark.sql.datasource import (
 )
 
 from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.pushdown import condition_of, narrow
+from cykafka.spark.pushdown import (
+    Condition,
+    RowCondition,
+    condition_of,
+    matching,
+    narrow,
+    since_ms,
+)
 
 WHOLE = [PartitionRange("a", 0, 0, 100), PartitionRange("a", 1, 0, 100)]
 OTHER = PartitionRange("b", 1, 50, 60)
 
 OFFSET, PARTITION, TOPIC = ("offset",), ("partition",), ("topic",)
+KEY, TIMESTAMP = ("key",), ("timestamp",)
+NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
 
 def parts(each: Any) -> list[str]:
     condition = condition_of(each)
-    assert condition is not None
+    assert isinstance(condition, Condition)
     return [
         f"{part.topic}{part.partition} {part.start} {part.end}"
         for whole in (*WHOLE, OTHER)
@@ -67,7 +78,7 @@ def test_filters_keep_only_matching_offsets(each: Any, expected: list[str]) -> N
 
 def pieces(offsets: Any) -> tuple[list[tuple[int, int]], bool]:
     condition = condition_of(In(OFFSET, tuple(offsets)))
-    assert condition is not None
+    assert isinstance(condition, Condition)
     return list(condition.bounds), condition.exact
 
 
@@ -84,16 +95,75 @@ def test_single_offsets_become_separate_ranges() -> None:
 def test_filters_are_combined_with_and() -> None:
     given = (GreaterThan(OFFSET, 3), In(OFFSET, (2, 3, 4, 5)), LessThan(PARTITION, 1))
     conditions = [condition_of(each) for each in given]
-    assert all(conditions)
     whole = PartitionRange("a", 0, 0, 100)
-    assert narrow([each for each in conditions if each], whole) == [PartitionRange("a", 0, 4, 6)]
+    assert narrow([each for each in conditions if isinstance(each, Condition)], whole) == [
+        PartitionRange("a", 0, 4, 6)
+    ]
+
+
+LATER = NOON + datetime.timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        ([EqualTo(KEY, b"a")], [0, 3]),
+        ([EqualNullSafe(KEY, bytearray(b"a"))], [0, 3]),
+        ([In(KEY, (b"a", b""))], [0, 2, 3]),
+        ([IsNull(KEY)], [1]),
+        ([IsNotNull(KEY)], [0, 2, 3]),
+        ([EqualTo(TIMESTAMP, NOON)], [0]),
+        ([GreaterThan(TIMESTAMP, NOON)], [1, 3]),
+        ([GreaterThanOrEqual(TIMESTAMP, NOON)], [0, 1, 3]),
+        ([LessThan(TIMESTAMP, LATER)], [0]),
+        ([LessThanOrEqual(TIMESTAMP, LATER)], [0, 1, 3]),
+        ([IsNull(TIMESTAMP)], [2]),
+        ([EqualTo(KEY, b"a"), GreaterThan(TIMESTAMP, NOON)], [3]),
+        ([EqualTo(KEY, b"b")], []),
+    ],
+)
+def test_rows_that_match_all_filters_are_kept(given: list[Any], rows: list[int]) -> None:
+    conditions = [condition_of(each) for each in given]
+    kept = [each for each in conditions if isinstance(each, RowCondition)]
+    assert len(kept) == len(given)
+    batch = pa.record_batch(
+        {
+            "key": pa.array([b"a", None, b"", b"a"], pa.binary()),
+            "timestamp": pa.array([NOON, LATER, None, LATER], pa.timestamp("us", "UTC")),
+            "row": pa.array(range(4)),
+        }
+    )
+    assert matching(kept, batch).column("row").to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("given", "since"),
+    [
+        ([], None),
+        ([LessThan(TIMESTAMP, NOON)], None),
+        ([EqualTo(KEY, b"a")], None),
+        ([GreaterThanOrEqual(TIMESTAMP, NOON)], 1_767_355_200_000),
+        ([GreaterThan(TIMESTAMP, LATER), GreaterThan(TIMESTAMP, NOON)], 1_767_355_200_001),
+        ([EqualTo(TIMESTAMP, NOON)], 1_767_355_200_000),
+        ([GreaterThan(TIMESTAMP, NOON.replace(year=1960))], None),
+    ],
+)
+def test_lower_bound_of_timestamps(given: list[Any], since: int | None) -> None:
+    conditions = [condition_of(each) for each in given]
+    assert since_ms([each for each in conditions if isinstance(each, RowCondition)]) == since
 
 
 @pytest.mark.parametrize(
     "each",
     [
-        EqualTo(("key",), b"x"),
         EqualTo(("headers", "key"), "x"),
+        EqualTo(KEY, "x"),
+        In(KEY, (b"x", None)),
+        GreaterThan(KEY, b"x"),
+        Not(EqualTo(KEY, b"x")),
+        EqualTo(TIMESTAMP, NOON.replace(tzinfo=None)),
+        In(TIMESTAMP, (NOON,)),
+        EqualTo(("value",), b"x"),
         EqualTo(OFFSET, 5.5),
         EqualTo(OFFSET, None),
         EqualNullSafe(PARTITION, None),
