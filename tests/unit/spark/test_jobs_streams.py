@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -26,6 +26,7 @@ class Query:
     lastProgress = None
     recentProgress = ()
     isActive = True
+    status: ClassVar[dict[str, Any]] = {"isTriggerActive": False, "message": "Waiting for data"}
 
     def __init__(self, ends: int, fails: bool, jvm_dies: bool) -> None:
         self.waited, self._ends, self._fails, self._jvm_dies = 0, ends, fails, jvm_dies

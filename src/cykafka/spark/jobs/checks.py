@@ -74,6 +74,9 @@ def check(config: JobConfig) -> list[Problem]:
             problems += _redrive(config)
         case Profile():
             problems += _profile(config)
+    if "health_timeout" in config.model_fields_set and not config.metrics:
+        _log.warning('key "health_timeout" = %g has no effect without "metrics"',
+                     config.health_timeout)  # fmt: skip
     if isinstance(config, StreamConfig) and config.interval and config.trigger != "continuous":
         # One file may be for a stream that goes on and for one that catches up.
         _log.warning('key "interval" = %g has no effect without trigger = "continuous"',

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
@@ -18,6 +20,7 @@ from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config import JOBS, TABLES, JobConfig
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.fields import Metavar
+from cykafka.spark.jobs.json_log import held_back, json_lines
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Progress, Summary
@@ -120,16 +123,26 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
         except ValueError as error:
             print(f"{PROG} {name}: {_option(table)}: {error}", file=sys.stderr)
             return 2
-        try:
-            loaded = load(job, config, chosen)
-        except ConfigError as error:
-            where = "" if config is None else f" in {config}"
-            where += " or in the options" if where and chosen else ""
-            return _fail_configuration(error.problems, name, where)
-        if print_config:
-            print(to_toml(loaded), end="")
-            return 0
-        return _run_job(loaded, verbose)
+        with ExitStack() as stack:
+            mistakes: ConfigError | None = None
+            with held_back() as early:
+                try:
+                    loaded = load(job, config, chosen)
+                except ConfigError as error:
+                    mistakes = error
+            log_format = (mistakes or loaded).log_format or chosen.get("log_format")
+            redact = str if mistakes else loaded.redact
+            log = stack.enter_context(json_lines(name, redact)) if log_format == "json" else None
+            for record in early:
+                logging.getLogger(record.name).handle(record)
+            if mistakes is not None:
+                where = "" if config is None else f" in {config}"
+                where += " or in the options" if where and chosen else ""
+                return _fail_configuration(mistakes.problems, name, log, where)
+            if print_config:
+                print(to_toml(loaded), end="")
+                return 0
+            return _run_job(loaded, verbose, log)
 
     signature = inspect.Signature([*_parameters(job)])
     command.__signature__ = signature  # type: ignore[attr-defined]
@@ -210,76 +223,108 @@ def _option(key: str) -> str:
 # -- running
 
 
-def _run_job(config: JobConfig, verbose: bool) -> int:
+def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> int:
+    from cykafka.spark.jobs.health import Health
     from cykafka.spark.jobs.log import Log
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
     from cykafka.spark.jobs.topic_check import check_topics
 
     name = config.job
     module = importlib.import_module(f"cykafka.spark.jobs.{name}")
-    progress = Progress(config.progress)
-    stop = Stop()
+    progress = Progress(config.progress, log=lines)
+    stop, health = Stop(), Health(config.health_timeout)
     # Until the job has ended this is what there is to know: what an earlier run left is not its.
     summary = Summary(name, outcome="running", dry_run=config.is_dry_run)
-    if not _write(summary, config):
+    if not _write(summary, config, lines):
         return 1
     log = None if verbose else Log()
     failure: BaseException | None = None
     run: Run[JobConfig] | None = None
     try:
-        check_topics(config)
-        progress.show(f"{name}: starting Spark")
-        # Twice: Spark takes Ctrl-C for itself when it starts.
-        with stop.on_signals(), session(config, log) as spark, stop.on_signals():
-            run = Run(spark, config, progress, stop, log)
-            summary = module.run(run)
+        with ExitStack() as stack:
+            metrics = None
+            if config.metrics is not None:
+                from cykafka.spark.jobs.endpoint import listen
+
+                server = stack.enter_context(listen(config.metrics, name, health))
+                metrics = server.metrics
+                words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
+                progress.note(words, url=server.url)
+            check_topics(config)
+            progress.show(f"{name}: starting Spark")
+            # Twice: Spark takes Ctrl-C for itself when it starts.
+            with stop.on_signals(), session(config, log) as spark, stop.on_signals():
+                run = Run(spark, config, progress, stop, log, health, metrics)
+                summary = module.run(run)
     except BaseException as error:
         failure = error
         summary = summary if run is None else run.summary
         summary.outcome = "stopped" if isinstance(error, Stopped) else "failed"
     progress.clear()
-    written = _write(summary, config)
+    written = _write(summary, config, lines)
     if run is not None and not isinstance(failure, ConfigError):
-        print(config.redact("\n".join(summary.lines())))
+        if lines is None:
+            print(config.redact("\n".join(summary.lines())))
+        else:
+            lines.info(f"{name} {summary.outcome}", extra={"summary": summary.as_dict()})
     last = [] if log is None or failure is None else log.last()
     if log is not None:
         log.close()
     if failure is None:
         return 0 if written else 1
     if isinstance(failure, ConfigError):
-        return _fail_configuration([config.redact(words) for words in failure.problems], name)
+        problems = [config.redact(words) for words in failure.problems]
+        return _fail_configuration(problems, name, lines)
     if not isinstance(failure, Exception):
         raise failure
-    told = str(failure) if isinstance(failure, Stopped | JavaError) else explained(failure)
-    print(f"{PROG} {name}: {config.redact(told)}", file=sys.stderr)
+    expected = isinstance(failure, Stopped | JavaError)
+    told = str(failure) if expected else explained(failure)
+    if lines is not None:
+        if expected:
+            lines.error(told)
+        else:
+            lines.error(told, exc_info=failure, extra={"spark_log": last})
+        return 1
+    details = []
     if verbose:
-        print(config.redact("".join(traceback.format_exception(failure))), file=sys.stderr)
-    elif not isinstance(failure, Stopped | JavaError):
+        details = ["".join(traceback.format_exception(failure))]
+    elif not expected:
         if last:
-            print("the end of Spark's log:", file=sys.stderr)
-        for line in last:
-            print(f"  | {config.redact(line)}", file=sys.stderr)
-        print("(--verbose shows where, and all of Spark's log)", file=sys.stderr)
+            details = ["the end of Spark's log:", *(f"  | {line}" for line in last)]
+        details.append("(--verbose shows where, and all of Spark's log)")
+    _complain(None, name, config.redact(told), [config.redact(words) for words in details])
     return 1
 
 
-def _write(summary: Summary, config: JobConfig) -> bool:
+def _complain(
+    lines: logging.Logger | None, job: str, words: str, details: Sequence[str] = ()
+) -> None:
+    """Report an error with its details, as lines of text or as one line of JSON."""
+    if lines is not None:
+        lines.error(words, extra={"details": details} if details else None)
+    else:
+        print(f"{PROG} {job}: {words}", *details, sep="\n", file=sys.stderr)
+
+
+def _write(summary: Summary, config: JobConfig, lines: logging.Logger | None) -> bool:
     """Write the summary where the configuration says; False if that cannot be."""
     if config.summary:
         try:
             summary.write(config.summary)
         except OSError as error:
-            told = f'{PROG} {config.job}: key "summary" = {config.summary!r}: {error}'
-            print(told, file=sys.stderr)
+            _complain(lines, config.job, f'key "summary" = {config.summary!r}: {error}')
             return False
     return True
 
 
-def _fail_configuration(problems: list[str], job: str, where: str = "") -> int:
+def _fail_configuration(
+    problems: list[str], job: str, lines: logging.Logger | None, where: str = ""
+) -> int:
     what = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-    print(f"{PROG} {job}: {what}{where}:", file=sys.stderr)
-    for problem in problems:
-        print(f"  - {problem}", file=sys.stderr)
+    if lines is None:
+        where += ":"
+        problems = [f"  - {problem}" for problem in problems]
+    _complain(lines, job, f"{what}{where}", problems)
     return 2
 
 

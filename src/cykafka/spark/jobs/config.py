@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from cykafka.spark.jobs.fields import (
     SQL,
     URL,
+    Address,
     Count,
     Directory,
     Duration,
@@ -112,6 +113,14 @@ class JobConfig(_Keys):
     """write the summary to this file, too, as JSON"""
     progress: Duration = 10.0
     """how often to print progress if there is no terminal; 0: never"""
+    log_format: Literal["text", "json"] = "text"
+    """json: the log on standard error has a JSON object on each line, also for the summary"""
+    metrics: Address | None = None
+    """answer HTTP requests at this address: /metrics for Prometheus, /health and /ready for
+    probes; a port alone listens on 127.0.0.1, port 0 takes a free port"""
+    health_timeout: Annotated[Duration, Field(gt=0)] = 300.0
+    """with metrics: /ready fails if a micro-batch takes longer than this; /health if Spark does
+    not answer for longer"""
     kafka: Table = {}
     """properties of the clients: bootstrap.servers, security.protocol, sasl.*, ssl.*"""
     spark: Table = {}

@@ -17,6 +17,7 @@ _JAVA = re.compile(
 )
 _UNINFORMATIVE = ("SparkException", "StreamingQueryException", "Py4JJavaError", "PythonException",
                   "PySparkRuntimeError", "AnalysisException")  # fmt: skip
+_MODULES = ("pyspark", "pyarrow", "py4j", "prometheus_client")
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\]\s*")
 _NOISE = re.compile(
     r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*)", re.DOTALL
@@ -26,7 +27,7 @@ _NOISE = re.compile(
 def explained(error: BaseException) -> str:
     """One paragraph that names the cause of an error, without Spark's wrapping."""
     words = str(error)
-    if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "pyarrow", "py4j"):
+    if isinstance(error, ModuleNotFoundError) and error.name in _MODULES:
         return f"{words}: pip install 'cykafka[spark]'"
     # In the traceback that Spark quotes, the last error is the one that a Python worker raised.
     for pattern in (_PYTHON, _JAVA):

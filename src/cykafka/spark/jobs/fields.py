@@ -21,6 +21,7 @@ from cykafka.spark.jobs.variables import fill
 __all__ = [
     "SQL",
     "URL",
+    "Address",
     "Count",
     "Directory",
     "Duration",
@@ -47,6 +48,7 @@ _UNITS = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d+)?)\s*([a-z]*)\s*")
+_ADDRESS = re.compile(r"(?:([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):)?([0-9]{1,5})")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -108,6 +110,13 @@ def _seconds(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
         return float(value)
     raise ValueError('expected a duration, such as 10 (seconds), "30s", "5 minutes", "200ms"')
+
+
+def _address(value: Any) -> str:
+    match = _ADDRESS.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or int(match[2]) > 65535:
+        raise ValueError('expected an address, such as 9464, "0.0.0.0:9464" or "[::]:9464"')
+    return f"{match[1] or '127.0.0.1'}:{int(match[2])}"
 
 
 def _milliseconds(value: Any) -> int:
@@ -187,6 +196,8 @@ Names = Annotated[
 Numbers = Annotated[list[Count], BeforeValidator(_split), Field(min_length=1), Metavar("N,...")]
 # A duration in s.
 Duration = Annotated[float, BeforeValidator(_seconds), Metavar("DURATION")]
+# An address to listen on, HOST:PORT, read from such a text or from a port.
+Address = Annotated[str, BeforeValidator(_address), Metavar("HOST:PORT")]
 # A time in ms since 1970, read from such a number, a date, or a date and time (UTC by default).
 Instant = Annotated[int, BeforeValidator(_milliseconds), Metavar("TIME")]
 ValueSchema = Annotated[Schema, BeforeValidator(read_schema), Metavar("SCHEMA")]

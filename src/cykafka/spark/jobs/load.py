@@ -82,7 +82,8 @@ def load(
     reported = {key for problem in problems for key in problem.keys}
     problems += [each for each in checks.check(config) if reported.isdisjoint(each.keys)]
     if problems:
-        raise ConfigError([config.redact(problem.text) for problem in problems])
+        texts = [config.redact(problem.text) for problem in problems]
+        raise ConfigError(texts, config.log_format)
     return config
 
 

@@ -21,11 +21,14 @@ class ConfigError(Exception):
     ----------
     problems : list of str
         All mistakes, a sentence each.
+    log_format : str, optional
+        The key ``log_format`` of the configuration, if it could be read.
     """
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], log_format: str | None = None) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.log_format = log_format
 
 
 def wrong_value(key: str, value: object, words: str) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 import time
@@ -198,9 +199,17 @@ class Progress:
         Without a terminal: the time between lines, s. 0: no progress lines at all.
     stream : file, optional
         Standard error by default, because standard output is for the summary.
+    log : logging.Logger, optional
+        The log that gets all lines instead, also on a terminal.
     """
 
-    def __init__(self, interval: float, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        interval: float,
+        stream: TextIO | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self._log = log
         self._console = Console(file=sys.stderr if stream is None else stream)
         self._live = Live(
             console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
@@ -208,22 +217,38 @@ class Progress:
         self._interval = interval
         self._started = self._shown = time.monotonic()
 
-    def show(self, words: str) -> None:
-        """Show this progress, on a terminal at once, else when the interval is over."""
+    def show(self, words: str, **fields: Any) -> None:
+        """Show this progress, on a terminal at once, else when the interval is over.
+
+        `fields` are for the log.
+        """
         now = time.monotonic()
         if self._interval <= 0:
             return
         line = f"[{human_time(now - self._started)}] {words}"
-        if self._console.is_terminal:
+        if self._console.is_terminal and self._log is None:
             self._live.start()
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         elif now - self._shown >= self._interval:
             self._shown = now
-            self.note(line)
+            if self._log is None:
+                self.note(line)
+            else:
+                self.note(words, **fields)
 
-    def note(self, words: str) -> None:
+    def note(self, words: str, **fields: Any) -> None:
         """Print this now, on its own line."""
-        self._console.print(Text(words), soft_wrap=True)
+        if self._log is None:
+            self._console.print(Text(words), soft_wrap=True)
+        else:
+            self._log.info(words, extra=fields)
+
+    def warn(self, words: str) -> None:
+        """Print a warning now, on its own line."""
+        if self._log is None:
+            self.note(f"warning: {words}")
+        else:
+            self._log.warning(words)
 
     def clear(self) -> None:
         """Erase the progress line, so that other text can be printed."""

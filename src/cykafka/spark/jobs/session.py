@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.health import Health
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.redaction import REDACTED, is_secret
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from cykafka.spark.jobs.config import JobConfig
     from cykafka.spark.jobs.log import Log
+    from cykafka.spark.jobs.metrics import JobMetrics
     from cykafka.spark.jobs.report import Progress
 
 __all__ = ["Run", "Stop", "Stopped", "session"]
@@ -79,6 +81,10 @@ class Run(Generic[C]):
     stop : Stop, optional
     log : Log, optional
         Spark's log, to look for warnings in it.
+    health : Health, optional
+        Where the run notes that it gets on.
+    metrics : JobMetrics, optional
+        Where the run exports its counts.
 
     Attributes
     ----------
@@ -99,11 +105,15 @@ class Run(Generic[C]):
         progress: Progress,
         stop: Stop | None = None,
         log: Log | None = None,
+        health: Health | None = None,
+        metrics: JobMetrics | None = None,
     ) -> None:
         self.spark = spark
         self.config = config
         self.progress = progress
         self.stop = Stop() if stop is None else stop
+        self.health = Health() if health is None else health
+        self.metrics = metrics
         self.summary = Summary(config.job, dry_run=config.is_dry_run)
         self.extra: dict[int, dict[str, Any]] = {}
         self.at_end: list[Callable[[], None]] = []
@@ -116,10 +126,20 @@ class Run(Generic[C]):
         for topic, count in rows:
             would[topic] = would.get(topic, 0) + count
 
-    def tell(self, words: str) -> None:
-        """Show the job's progress, and new warnings of the source and the sink."""
+    def tell(self, words: str, **fields: Any) -> None:
+        """Show the job's progress, which Spark has answered, and new warnings; export its counts.
+
+        `fields` are the numbers in `words`, for a log of JSON.
+        """
+        self.health.answered()
         self.pass_on_warnings()
-        self.progress.show(words)
+        self.publish()
+        self.progress.show(words, **fields)
+
+    def publish(self) -> None:
+        """Export the counts of the summary."""
+        if self.metrics is not None:
+            self.metrics.take(self.summary)
 
     def pass_on_warnings(self) -> None:
         """Print new warnings of the source and the sink."""
@@ -131,7 +151,7 @@ class Run(Generic[C]):
         words = self.config.redact(words)
         if words not in self.summary.warnings and len(self.summary.warnings) < _MOST_WARNINGS:
             self.summary.warnings.append(words)
-            self.progress.note(f"warning: {words}")
+            self.progress.warn(words)
 
     def end(self) -> None:
         """Call the functions of `at_end`, even if some fail."""
@@ -169,7 +189,12 @@ class Run(Generic[C]):
                 if self.stop.asked:
                     # Cancel each time: `work` may start another job after the last cancel.
                     self.spark.sparkContext.cancelAllJobs()
-                self.tell(f"{what}: {self._tasks()}")
+                done_tasks, tasks = self._tasks()
+                self.health.moved()
+                if self.metrics is not None:
+                    self.metrics.set_tasks(done_tasks, tasks)
+                words = f"{done_tasks} of {tasks} tasks" if tasks else "planning"
+                self.tell(f"{what}: {words}", completed_tasks=done_tasks, tasks=tasks)
 
         # Run the work in this thread, to which the session belongs. The signal handler interrupts
         # it, but only sets a flag; so the watcher cancels the jobs.
@@ -186,14 +211,15 @@ class Run(Generic[C]):
             watcher.join()
         return result
 
-    def _tasks(self) -> str:
+    def _tasks(self) -> tuple[int, int]:
+        """The tasks of the stages that run now: how many are done, and how many there are."""
         tracker = self.spark.sparkContext.statusTracker()
         done = total = 0
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is not None:
                 done, total = done + info.numCompletedTasks, total + info.numTasks
-        return f"{done} of {total} tasks" if total else "planning"
+        return done, total
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from cykafka.spark.jobs.checkpoint_claim import claim_checkpoint
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.report import Summary, human_bytes
 from cykafka.spark.jobs.session import Stopped
-from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
+from cykafka.spark.offsets import Offsets, Partition
+from cykafka.spark.progress import lag_of, ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from cykafka.spark.jobs.config import StreamConfig
+    from cykafka.spark.jobs.metrics import JobMetrics
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send", "start",
@@ -158,13 +160,15 @@ class Tally:
         summary: Summary,
         extra: dict[int, dict[str, Any]] | None = None,
         begins: Callable[[list[Partition]], Offsets] | None = None,
+        metrics: JobMetrics | None = None,
     ) -> None:
         self._summary = summary
         self._begins = begins
+        self._metrics = metrics
         self._extra = {} if extra is None else extra
         self._last = -1
         self.speed = 0.0
-        self.behind: int | None = None
+        self.lag: Offsets | None = None
 
     def poll(self, query: StreamingQuery, ended: bool = False) -> bool:
         """Count new reports, and return whether there were any."""
@@ -186,7 +190,7 @@ class Tally:
             for name, values in (report.get("observedMetrics") or {}).items():
                 metrics.update(values if name.startswith(_METRICS) else {})
             if not metrics and not report.get("numInputRows"):
-                self._lag(report)
+                self._take_lag(report)
                 continue  # no data, and the next batch will have the same number
             self._last, news = report["batchId"], True
             metrics.update(self._extra.pop(report["batchId"], {}))
@@ -217,16 +221,21 @@ class Tally:
                 self._summary.cover(*place, first, end)
                 passed += max(0, end - first)
         self._summary.without_record += max(0, passed - int(metrics.get("records") or 0))
-        self._lag(report)
+        self._take_lag(report)
+        if self._metrics is not None:
+            self._metrics.take_batch(report)
 
-    def _lag(self, report: Mapping[str, Any]) -> None:
-        for source in report.get("sources", ()):
-            told = (source.get("metrics") or {}).get("avgOffsetsBehindLatest")
-            latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-            if latest and end:
-                self.behind = sum(max(0, latest[at] - end.get(at, latest[at])) for at in latest)
-            elif told is not None:
-                self.behind = round(float(told) * max(1, len(end)))
+    def _take_lag(self, report: Mapping[str, Any]) -> None:
+        lag = lag_of(report)
+        if lag:
+            self.lag = lag
+            if self._metrics is not None:
+                self._metrics.set_lag(lag)
+
+    @property
+    def behind(self) -> int | None:
+        """The offsets that the query has not read; None before a report has them."""
+        return None if self.lag is None else sum(self.lag.values())
 
     def words(self) -> str:
         """The query's progress as text."""
@@ -240,16 +249,18 @@ class Tally:
             words += f", {done.bad:,} bad"
         return words
 
-
-def ranges_of(source: Mapping[str, Any]) -> dict[Partition, tuple[int | None, int]]:
-    """The offsets of a report, by topic and partition: the first and the one behind the last.
-
-    The first offset is None for a new partition, because the report does not have it.
-    """
-    end, carried = take_start(_document(source.get("endOffset")))
-    # The very first batch has no start except the one that its end carries.
-    start = _offsets(source.get("startOffset")) or carried or {}
-    return {at: (start.get(at), last) for at, last in parse_offsets(end, "endOffset").items()}
+    def fields(self) -> dict[str, Any]:
+        """The query's progress for a log of JSON."""
+        done = self._summary
+        return {
+            "batch": self._last,
+            "batches": done.batches,
+            "records": done.records,
+            "bytes": done.bytes,
+            "bad": done.bad,
+            "records_per_second": round(self.speed),
+            "behind": self.behind,
+        }
 
 
 def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
@@ -263,15 +274,6 @@ def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
         with closing(Planner(options)) as planner:
             return planner.ends(partitions).earliest
     return {}
-
-
-def _document(offset: Any) -> dict[str, Any]:
-    document = json.loads(offset) if isinstance(offset, str) else offset
-    return document or {}
-
-
-def _offsets(offset: Any) -> Offsets:
-    return parse_offsets(take_start(_document(offset))[0], "offset")
 
 
 def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
@@ -290,15 +292,20 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
     """
     config, summary = run.config, run.summary
     began = time.monotonic()
-    tally = Tally(summary, run.extra, lambda partitions: _begins(run, partitions))
+    tally = Tally(summary, run.extra, lambda partitions: _begins(run, partitions), run.metrics)
     deadline: float | None = None
     cut_off = False
+    run.health.moved()
     run.at_end.append(lambda: run.stop_file.unlink(missing_ok=True))
     try:
         while query.isActive:
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
-            tally.poll(query)
-            run.tell(tally.words())
+            news, status = tally.poll(query), query.status
+            # Between two micro-batches, and while it waits for records, a query does nothing.
+            if news or not status["isTriggerActive"]:
+                run.health.moved()
+            run.health.doing(config.redact(status["message"]))
+            run.tell(tally.words(), **tally.fields())
             if run.has_lost_spark():
                 raise _SparkLostError
             if not run.stop.asked:
@@ -306,7 +313,7 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
             if deadline is None:
                 deadline = time.monotonic() + config.stop_timeout
                 run.stop_file.touch(mode=0o600, exist_ok=False)
-            if not query.status["isTriggerActive"]:
+            if not status["isTriggerActive"]:
                 query.stop()
             elif time.monotonic() > deadline or run.stop.asked > 1:
                 cut_off = query.isActive
@@ -327,6 +334,7 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         run.end()
         run.pass_on_warnings()
         summary.seconds = time.monotonic() - began
+        run.publish()
         run.progress.clear()
     if deadline is None:
         return
