@@ -57,11 +57,12 @@ class BatchMetrics:
 
     def take(self, name: str, report: Mapping[str, Any]) -> None:
         """Add the report of a finished micro-batch."""
-        seconds = {phase: ms / 1000 for phase, ms in (report.get("durationMs") or {}).items()}
-        total = seconds.pop("triggerExecution", 0.0)
+        # The first micro-batch has no triggerExecution among the phases, but it has a duration.
+        total = report.get("batchDuration", 0) / 1000
         self._seconds.labels(name).observe(total)
-        for phase, each in seconds.items():
-            self._phases.labels(name, phase).set(each)
+        for phase, ms in (report.get("durationMs") or {}).items():
+            if phase != "triggerExecution":
+                self._phases.labels(name, phase).set(ms / 1000)
         began = datetime.fromisoformat(report["timestamp"]).timestamp()
         self._ended.labels(name).set(began + total)
 

@@ -60,6 +60,12 @@ class QueryMetrics(StreamingQueryListener):
         self._records = Counter(
             "cykafka_query_records", "Rows that the query has read.", query, registry=registry
         )
+        self._written = Counter(
+            "cykafka_query_output_records",
+            "Rows that the query has written, if its sink counts them.",
+            query,
+            registry=registry,
+        )
         self._active = Gauge(
             "cykafka_query_active", "1 while the query runs.", query, registry=registry
         )
@@ -87,6 +93,7 @@ class QueryMetrics(StreamingQueryListener):
         self._reported.labels(name).set_to_current_time()
         # Counters begin at 0, so that rates see the first records and failures.
         self._records.labels(name)
+        self._written.labels(name)
         self._failures.labels(name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -117,6 +124,8 @@ class QueryMetrics(StreamingQueryListener):
         self._active.labels(name).set(1)
         self._reported.labels(name).set_to_current_time()
         self._records.labels(name).inc(report.get("numInputRows") or 0)
+        # -1: the sink does not count them.
+        self._written.labels(name).inc(max(0, (report.get("sink") or {}).get("numOutputRows", -1)))
         self._batches.take(name, report)
         self._batches.set_lag(name, lag_of(report))
         for observation, values in (report.get("observedMetrics") or {}).items():

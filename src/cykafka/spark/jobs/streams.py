@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 import warnings
@@ -31,6 +32,8 @@ __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send
 
 _POLL_S = 0.25
 _METRICS = "cykafka"
+# How Spark calls a source in the status of a query: Getting offsets from org....Class@288bc477
+_SOURCE = re.compile(r"\S+@[0-9a-f]+\b")
 _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 # The default limit of a micro-batch. A crash repeats a whole micro-batch, and some queries keep a
 # micro-batch in memory.
@@ -169,10 +172,14 @@ class Tally:
         self._last = -1
         self.speed = 0.0
         self.lag: Offsets | None = None
+        # The time of the last report. A query that waits for records has one every ten seconds.
+        self.reported = ""
 
     def poll(self, query: StreamingQuery, ended: bool = False) -> bool:
         """Count new reports, and return whether there were any."""
         last = query.lastProgress
+        if last is not None:
+            self.reported = last.timestamp
         if last is None or (last.batchId <= self._last and not ended):
             return False
         reports: Iterable[Any] = [last]
@@ -300,11 +307,13 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
     try:
         while query.isActive:
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
-            news, status = tally.poll(query), query.status
+            reported = tally.reported
+            tally.poll(query)
+            status = query.status
             # Between two micro-batches, and while it waits for records, a query does nothing.
-            if news or not status["isTriggerActive"]:
+            if tally.reported != reported or not status["isTriggerActive"]:
                 run.health.moved()
-            run.health.doing(config.redact(status["message"]))
+            run.health.doing(_SOURCE.sub("Kafka", config.redact(status["message"])))
             run.tell(tally.words(), **tally.fields())
             if run.has_lost_spark():
                 raise _SparkLostError

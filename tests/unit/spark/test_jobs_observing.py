@@ -1,0 +1,338 @@
+"""How a job is watched: its health, its endpoint, its metrics and its log of JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from progress_reports import first_report, second_report
+
+from cykafka.internal import run_app
+from cykafka.spark.jobs import session
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.endpoint import Endpoint, listen
+from cykafka.spark.jobs.health import Health
+from cykafka.spark.jobs.json_log import JsonFormatter
+from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.metrics import JobMetrics
+from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.report import Summary
+from cykafka.spark.jobs.streams import Tally
+
+GIVEN = {"kafka.bootstrap.servers": "a:1", "topics": "a"}
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> Health:
+    return Health(60.0, clock)
+
+
+@pytest.fixture
+def metrics(health: Health) -> JobMetrics:
+    return JobMetrics("mirror", health, {"version": "1.2.3"})
+
+
+@pytest.fixture
+def endpoint(metrics: JobMetrics, health: Health) -> Iterator[Endpoint]:
+    with Endpoint("127.0.0.1:0", "mirror", metrics, health) as server:
+        yield server
+
+
+def get(url: str) -> tuple[int, str]:
+    """The status and the body of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+# -- health
+
+
+def test_job_is_live_but_not_ready_while_spark_starts(health: Health, clock: Clock) -> None:
+    clock.now += 1_000  # a cluster may let it wait
+
+    assert (health.live(), health.ready()) == (None, "the job is starting")
+
+
+def test_job_is_ready_until_a_micro_batch_takes_too_long(health: Health, clock: Clock) -> None:
+    health.moved()
+    health.answered()
+    health.doing("Getting offsets from Kafka")
+    clock.now += 60
+    health.answered()
+    assert health.ready() is None
+
+    clock.now += 1
+    assert health.live() is None
+    assert health.ready() == (
+        "the micro-batch has not ended for 61 s (health_timeout: 60 s); "
+        "Spark: Getting offsets from Kafka"
+    )
+
+    health.moved()
+    assert health.ready() is None
+
+
+def test_job_whose_spark_hangs_is_neither_live_nor_ready(health: Health, clock: Clock) -> None:
+    health.moved()
+    health.answered()
+    clock.now += 61
+    health.moved()
+
+    assert health.live() == "Spark has not answered for 61 s (health_timeout: 60 s)"
+    assert health.ready() == health.live()
+
+
+# -- the endpoint
+
+
+def test_endpoint_answers_probes_with_a_reason(
+    endpoint: Endpoint, health: Health, clock: Clock
+) -> None:
+    status, body = get(f"{endpoint.url}/ready")
+    assert (status, json.loads(body)) == (
+        503,
+        {"job": "mirror", "status": "unavailable", "reason": "the job is starting"},
+    )
+
+    health.moved()
+    health.answered()
+    for path in ("/ready", "/health"):
+        status, body = get(endpoint.url + path)
+        assert (status, json.loads(body)) == (200, {"job": "mirror", "status": "ok"})
+
+    clock.now += 61
+    assert get(f"{endpoint.url}/health")[0] == 503
+
+
+def test_endpoint_names_its_paths(endpoint: Endpoint) -> None:
+    status, body = get(f"{endpoint.url}/metric")
+
+    assert status == 404
+    assert json.loads(body) == {"error": "expected /metrics, /health, /ready"}
+
+
+def test_taken_port_is_a_mistake_of_the_configuration(endpoint: Endpoint) -> None:
+    address = endpoint.url.removeprefix("http://")
+
+    with pytest.raises(ConfigError, match="Address already in use") as raised:
+        listen(address, "mirror", Health())
+
+    assert f"key \"metrics\" = '{address}': cannot listen there" in str(raised.value)
+
+
+def test_port_is_free_after_the_end(metrics: JobMetrics, health: Health) -> None:
+    with Endpoint("[::1]:0", "mirror", metrics, health) as first:
+        assert get(f"{first.url}/metrics")[0] == 200
+        address = first.url.removeprefix("http://")
+    with Endpoint(address, "mirror", metrics, health) as second:
+        assert second.url == first.url
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("9464", "127.0.0.1:9464"),
+        (9464, "127.0.0.1:9464"),
+        ("0.0.0.0:0", "0.0.0.0:0"),
+        ("[::]:9464", "[::]:9464"),
+        ("pod-1.local:80", "pod-1.local:80"),
+    ],
+)
+def test_address_is_a_port_with_or_without_a_host(given: Any, address: str) -> None:
+    assert load(JOBS["profile"], None, {**GIVEN, "metrics": given}, {}).metrics == address
+
+
+@pytest.mark.parametrize("given", ["", "localhost", ":9464", "a:b", "65536", "::1:80", True, -1])
+def test_other_addresses_are_mistakes(given: Any) -> None:
+    with pytest.raises(ConfigError, match="expected an address, such as 9464"):
+        load(JOBS["profile"], None, {**GIVEN, "metrics": given}, {})
+
+
+def test_health_timeout_without_metrics_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    load(JOBS["profile"], None, {**GIVEN, "health_timeout": "30s"}, {})
+
+    assert 'key "health_timeout" = 30 has no effect without "metrics"' in caplog.text
+
+
+# -- metrics
+
+
+def test_metrics_are_those_of_the_summary(endpoint: Endpoint, metrics: JobMetrics) -> None:
+    summary = Summary("mirror")
+    tally = Tally(summary, metrics=metrics)
+    tally.take([first_report()])
+    tally.take([second_report(), first_report()])  # each counts once
+    metrics.take(summary)
+    metrics.set_tasks(3, 8)
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            f"cykafka_job_{name}", {"name": "mirror", **labels}
+        )
+
+    assert (summary.records, summary.bytes, summary.bad, summary.batches) == (9, 90, 2, 2)
+    assert value("records_total") == summary.records
+    assert value("bytes_total") == summary.bytes
+    assert value("bad_records_total") == summary.bad
+    assert value("batches_total") == value("batch_seconds_count") == summary.batches
+    assert value("outcome_records_total", outcome="sent") == summary.counts["sent"] == 7
+    assert value("lag_records", topic="t", partition="1") == tally.behind == 1
+    assert (value("completed_tasks"), value("tasks"), value("ready")) == (3, 8, 0)
+    assert value("info", version="1.2.3") == 1
+    status, text = get(f"{endpoint.url}/metrics")
+    assert status == 200
+    assert 'cykafka_job_records_total{name="mirror"} 9.0\n' in text
+    assert "process_cpu_seconds_total" in text
+
+
+def test_scrape_between_two_reports_has_numbers_that_belong_together(metrics: JobMetrics) -> None:
+    summary = Summary("mirror", counts={"sent": 0})
+    metrics.take(summary)
+    summary.add(5, 50, 0, {"sent": 5})  # the job is about to change the rest
+
+    sent = {"name": "mirror", "outcome": "sent"}
+    assert metrics.registry.get_sample_value("cykafka_job_outcome_records_total", sent) == 0
+
+
+# -- the log of JSON
+
+
+def formatted(record: logging.LogRecord, **secrets: str) -> dict[str, Any]:
+    def redact(text: str) -> str:
+        return text.replace('geheim\n"ü', "****")
+
+    line = JsonFormatter("mirror", redact).format(record)
+    assert "\n" not in line
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_record_is_one_line_of_json() -> None:
+    record = logging.makeLogRecord(
+        {"name": "a.b", "levelname": "INFO", "msg": "read %d\nrecords", "args": (5,),
+         "created": datetime(2026, 1, 31, 12, 0, 0, 5_999, UTC).timestamp(),
+         "batch": 3, "behind": None, "places": [("t", 0)]}
+    )  # fmt: skip
+
+    assert formatted(record) == {
+        "time": "2026-01-31T12:00:00.005Z",
+        "level": "INFO",
+        "logger": "a.b",
+        "message": "read 5\nrecords",
+        "job": "mirror",
+        "batch": 3,
+        "behind": None,
+        "places": [["t", 0]],
+    }
+
+
+def test_secrets_of_messages_fields_and_exceptions_are_hidden() -> None:
+    secret = 'geheim\n"ü'
+    try:
+        raise ValueError(f"wrong: {secret}")
+    except ValueError as error:
+        cause = (type(error), error, error.__traceback__)
+    record = logging.makeLogRecord(
+        {"msg": f"a {secret}", "exc_info": cause, "summary": {"x": [f"b {secret}"]}}
+    )
+
+    found = formatted(record)
+
+    assert (found["message"], found["summary"]) == ("a ****", {"x": ["b ****"]})
+    assert found["exception"].startswith("Traceback (most recent call last)")
+    assert found["exception"].endswith("ValueError: wrong: ****")
+    assert "geheim" not in json.dumps(found)
+
+
+def run(*arguments: str) -> int:
+    return run_app("cykafka.spark.jobs.command", arguments, extra="spark")
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_mistakes_are_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("mirror", "--log-format", "json", "--interval", "3", "--rate", "x") == 2
+    assert "Unknown option" in capsys.readouterr().err  # before there is a configuration
+
+    status = run("mirror", "--log-format", "json", "--interval", "3", "--checkpoint", "/c",
+                 "--bootstrap-servers", "a:1", "--to", "b")  # fmt: skip
+
+    assert status == 2
+    said = capsys.readouterr()
+    warning, error = lines_of(said.err)
+    assert said.out == ""
+    assert (warning["level"], warning["logger"]) == ("WARNING", "cykafka.spark")
+    assert warning["message"].startswith('key "interval" = 3 has no effect')
+    assert (error["level"], error["job"]) == ("ERROR", "mirror")
+    assert error["message"] == "a mistake"
+    assert 'key "topics" is missing' in error["details"][0]
+
+
+def test_warnings_of_a_text_log_stay_text() -> None:
+    # In a process of its own, because pytest handles the log of this one.
+    code = "import sys; from cykafka.spark.jobs.command import main; sys.exit(main())"
+    given = ["mirror", "--interval", "3", "--checkpoint", "/c", "--bootstrap-servers", "a:1",
+             "--to", "b", "--topics", "a", "--print-config"]  # fmt: skip
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *given],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert done.stderr == 'key "interval" = 3 has no effect without trigger = "continuous"\n'
+    assert 'log_format = "text"' in done.stdout
+
+
+def test_failure_is_a_line_of_json_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("Spark has lost geheim-4711")
+
+    monkeypatch.setattr("cykafka.spark.jobs.topic_check.check_topics", lambda config: None)
+    monkeypatch.setattr(session, "session", fail)
+
+    status = run("mirror", "--log-format", "json", "--checkpoint", "/c", "--to", "b",
+                 "--bootstrap-servers", "a:1", "--topics", "a", "--metrics", "0",
+                 "--kafka", "sasl.password=geheim-4711")  # fmt: skip
+
+    assert status == 1
+    said = capsys.readouterr()
+    assert (said.out, "geheim" in said.err) == ("", False)
+    address, error = lines_of(said.err)
+    assert re.fullmatch(r"http://127.0.0.1:[1-9]\d+", address["url"])
+    assert error["message"] == "Spark has lost ********"
+    assert error["exception"].endswith("ValueError: Spark has lost ********")
+    assert error["spark_log"] == []
