@@ -1,0 +1,213 @@
+"""Jobs that run are scraped and probed; their numbers are those of their summaries."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from relay import Relay, serving
+from spark_jobs import Bench
+
+from cykafka.spark.jobs.endpoint import listen
+from cykafka.spark.jobs.health import Health
+from cykafka.spark.metrics import QueryMetrics
+
+WAIT_S = 120
+
+
+class SilentRelay(Relay):
+    """A relay whose broker answers only while `speaks` is set."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
+        self.speaks = threading.Event()
+        self.speaks.set()
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        self.speaks.wait()
+        return super().answer(request, answer)
+
+
+def get(url: str) -> tuple[int, str]:
+    """The status and the body of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def scraped(url: str) -> dict[tuple[str, ...], float]:
+    """The series of a job: their values by the metric and the values of its further labels."""
+    status, text = get(f"{url}/metrics")
+    assert status == 200
+    return {
+        (sample.name.removeprefix("cykafka_job_"), *list(sample.labels.values())[1:]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.get("name") == "mirror" and not sample.name.endswith("_bucket")
+    }
+
+
+def wait_for(what: Callable[[], bool], alive: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not what():
+        assert alive(), "the job has ended"
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def send(bench: Bench, topic: str, good: int, bad: int) -> None:
+    bench.send(topic, [{"value": f'{{"id": {n}}}', "partition": n % 4} for n in range(good)])
+    bench.send(topic, [{"value": "bad", "partition": 1}] * bad)
+
+
+def test_running_job_is_scraped_and_probed(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
+) -> None:
+    health, queries = Health(2.0), CollectorRegistry()
+    listener = QueryMetrics(registry=queries)
+    bench.spark.streams.addListener(listener)
+    send(bench, topic, 30, 10)
+    with (
+        serving(SilentRelay(bench.servers)) as relay,
+        listen("127.0.0.1:0", "mirror", health) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        keys = {"kafka__bootstrap__servers": relay.bootstrap_servers, "topics": topic}
+        run = bench.prepare("mirror", to=other_topic, checkpoint=checkpoint, schema="id BIGINT",
+                            trigger="continuous", interval="0.3", **keys)  # fmt: skip
+        run.health, run.metrics = health, server.metrics
+        job = pool.submit(bench.work, "mirror", run)
+
+        def until(what: Callable[[], bool]) -> None:
+            wait_for(what, lambda: not job.done())
+
+        def is_ready() -> bool:
+            return get(f"{server.url}/ready")[0] == 200
+
+        try:
+            until(lambda: scraped(server.url).get(("records_total",)) == 40)
+            until(is_ready)
+
+            # No broker answers: the query waits for the offsets of the next micro-batch.
+            relay.speaks.clear()
+            until(lambda: not is_ready())
+            reason = json.loads(get(f"{server.url}/ready")[1])["reason"]
+            assert reason.startswith("the micro-batch has not ended for")
+            assert reason.endswith("; Spark: Getting offsets from Kafka")
+            assert get(f"{server.url}/health")[0] == 200
+            assert scraped(server.url)["ready",] == 0
+            relay.speaks.set()
+            until(is_ready)
+
+            send(bench, topic, 4, 1)
+            until(lambda: scraped(server.url)["records_total",] == 45)
+            found = scraped(server.url)
+        finally:
+            relay.speaks.set()
+            run.stop.ask()
+        summary = job.result(WAIT_S)
+        bench.spark.streams.removeListener(listener)
+
+    assert summary.outcome == "stopped"
+    assert found["records_total",] == summary.records == 45
+    assert found["bytes_total",] == summary.bytes
+    assert found["bad_records_total",] == summary.bad == 11
+    assert found["outcome_records_total", "sent"] == summary.counts["sent"] == 34
+    assert found["batches_total",] == found["batch_seconds_count",] == summary.batches
+    assert {key: value for key, value in found.items() if key[0] == "lag_records"} == {
+        ("lag_records", str(partition), topic): 0 for partition in range(4)
+    }
+    assert found["last_batch_phase_seconds", "addBatch"] > 0
+    assert time.time() - WAIT_S < found["last_batch_timestamp_seconds",] < time.time()
+
+    def of_query(metric: str) -> float | None:
+        labels = {"query": "cykafka-mirror"}
+        return queries.get_sample_value(f"cykafka_query_{metric}", labels)
+
+    # A listener sees what the job has seen. Without dead letters bad records are not written.
+    assert of_query("records_total") == 45
+    assert of_query("output_records_total") == 34
+    assert of_query("batch_seconds_count") == summary.batches
+    assert of_query("active") == 0
+    assert queries.get_sample_value(
+        "cykafka_query_observed",
+        {"query": "cykafka-mirror", "observation": "cykafka", "metric": "records"},
+    )
+
+
+@pytest.mark.timeout(3 * WAIT_S)
+def test_command_logs_json_and_spark_shows_its_rows(
+    bench: Bench, topic: str, other_topic: str, tmp_path: Path
+) -> None:
+    send(bench, topic, 40, 0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        ui_port = free.getsockname()[1]
+    summary = tmp_path / "summary.json"
+    command = bench.command(
+        "mirror", "--topics", topic, "--to", other_topic, "--checkpoint", str(tmp_path / "c"),
+        "--trigger", "continuous", "--metrics", "0", "--log-format", "json", "--progress", "200ms",
+        "--summary", str(summary), "--spark-conf", "ui.enabled=true",
+        "--spark-conf", f"ui.port={ui_port}", "--kafka", "ssl.key.password=geheim-4711",
+    )  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    try:
+        first = process.stderr.readline()
+        url = json.loads(first)["url"]
+        assert get(f"{url}/health")[0] == 200
+        assert json.loads(get(f"{url}/ready")[1])["reason"] == "the job is starting"
+        wait_for(
+            lambda: scraped(url).get(("records_total",)) == 40, lambda: process.poll() is None
+        )
+        assert get(f"{url}/ready")[0] == 200
+        ui = f"http://127.0.0.1:{ui_port}"
+        (app,) = json.loads(get(f"{ui}/api/v1/applications")[1])
+        page = get(f"{ui}/StreamingQuery/")[1]
+        queries = json.loads(get(f"{ui}/api/v1/applications/{app['id']}/sql?details=true")[1])
+        os.killpg(process.pid, signal.SIGTERM)
+        out, rest = process.communicate(timeout=WAIT_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+    assert (process.returncode, out) == (0, "")
+    assert "geheim" not in first + rest
+    lines = [json.loads(line) for line in (first + rest).splitlines()]
+    assert {line["job"] for line in lines} == {"mirror"}
+    progress = [line["records"] for line in lines if "records" in line]
+    assert progress == sorted(progress)
+    assert progress[-1] == 40
+    assert lines[-1]["message"] == "mirror stopped"
+    assert lines[-1]["summary"] == json.loads(summary.read_text())
+
+    assert "cykafka-mirror" in page
+    nodes: dict[str, dict[str, str]] = {
+        node["nodeName"]: {each["name"]: each["value"] for each in node["metrics"]}
+        for query in queries
+        for node in query["nodes"]
+        if node["metrics"]
+    }
+    for node in ("MicroBatchScan", "WriteToDataSourceV2"):
+        assert nodes[node]["number of output rows"] == "40"
+        assert {"data sent to Python workers", "data returned from Python workers"} <= {
+            *nodes[node]
+        }
