@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay import Relay, serving
 from spark_jobs import Bench
 
-from cykafka.spark.jobs.endpoint import listen
+from cykafka.spark.jobs.endpoint import Endpoint, listen
 from cykafka.spark.jobs.health import Health
+from cykafka.spark.jobs.session import Run
 from cykafka.spark.metrics import QueryMetrics
 
 WAIT_S = 120
@@ -63,12 +65,21 @@ def scraped(url: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def wait_for(what: Callable[[], bool], alive: Callable[[], bool]) -> None:
+def wait_for(what: Callable[[], bool], ended: Callable[[], Any]) -> None:
+    """Wait until something holds, while the job runs: `ended` returns why it does not."""
     deadline = time.monotonic() + WAIT_S
     while not what():
-        assert alive(), "the job has ended"
+        assert not (reason := ended()), reason
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def observed(run: Run, timeout_s: float = 60.0) -> Endpoint:
+    """The endpoint of a run, as the command makes it."""
+    run.health = Health(timeout_s)
+    server = listen(run.config, run.health)
+    run.metrics = server.metrics
+    return server
 
 
 def send(bench: Bench, topic: str, good: int, bad: int) -> None:
@@ -79,50 +90,64 @@ def send(bench: Bench, topic: str, good: int, bad: int) -> None:
 def test_running_job_is_scraped_and_probed(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:
-    health, queries = Health(2.0), CollectorRegistry()
+    queries = CollectorRegistry()
     listener = QueryMetrics(registry=queries)
-    bench.spark.streams.addListener(listener)
     send(bench, topic, 30, 10)
+    ended = threading.Event()
+
+    def of_query(metric: str) -> float | None:
+        labels = {"query": "cykafka-mirror"}
+        return queries.get_sample_value(f"cykafka_query_{metric}", labels)
+
     with (
         serving(SilentRelay(bench.servers)) as relay,
-        listen("127.0.0.1:0", "mirror", health) as server,
         ThreadPoolExecutor(1) as pool,
+        ExitStack() as stack,
     ):
         keys = {"kafka__bootstrap__servers": relay.bootstrap_servers, "topics": topic}
         run = bench.prepare("mirror", to=other_topic, checkpoint=checkpoint, schema="id BIGINT",
-                            trigger="continuous", interval="0.3", **keys)  # fmt: skip
-        run.health, run.metrics = health, server.metrics
-        job = pool.submit(bench.work, "mirror", run)
+                            trigger="continuous", interval="0.3", metrics=0, **keys)  # fmt: skip
+        server = stack.enter_context(observed(run, 2.0))
 
         def until(what: Callable[[], bool]) -> None:
-            wait_for(what, lambda: not job.done())
+            wait_for(what, ended.is_set)
 
         def is_ready() -> bool:
             return get(f"{server.url}/ready")[0] == 200
 
+        def watch() -> dict[tuple[str, ...], float]:
+            try:
+                until(lambda: scraped(server.url).get(("records_total",)) == 40)
+                until(is_ready)
+
+                # No broker answers: the query waits for the offsets of the next micro-batch.
+                relay.speaks.clear()
+                until(lambda: not is_ready())
+                reason = json.loads(get(f"{server.url}/ready")[1])["reason"]
+                assert reason.startswith("the micro-batch has not ended for")
+                assert reason.endswith("; Spark: Getting offsets from Kafka")
+                assert get(f"{server.url}/health")[0] == 200
+                assert scraped(server.url)["ready",] == 0
+                relay.speaks.set()
+                until(is_ready)
+
+                send(bench, topic, 4, 1)
+                until(lambda: scraped(server.url)["records_total",] == 45)
+                return scraped(server.url)
+            finally:
+                relay.speaks.set()
+                run.stop.ask()
+
+        bench.spark.streams.addListener(listener)
+        watcher = pool.submit(watch)
         try:
-            until(lambda: scraped(server.url).get(("records_total",)) == 40)
-            until(is_ready)
-
-            # No broker answers: the query waits for the offsets of the next micro-batch.
-            relay.speaks.clear()
-            until(lambda: not is_ready())
-            reason = json.loads(get(f"{server.url}/ready")[1])["reason"]
-            assert reason.startswith("the micro-batch has not ended for")
-            assert reason.endswith("; Spark: Getting offsets from Kafka")
-            assert get(f"{server.url}/health")[0] == 200
-            assert scraped(server.url)["ready",] == 0
-            relay.speaks.set()
-            until(is_ready)
-
-            send(bench, topic, 4, 1)
-            until(lambda: scraped(server.url)["records_total",] == 45)
-            found = scraped(server.url)
+            # The session belongs to this thread.
+            summary = bench.work("mirror", run)
+            wait_for(lambda: of_query("active") == 0, lambda: None)
         finally:
-            relay.speaks.set()
-            run.stop.ask()
-        summary = job.result(WAIT_S)
-        bench.spark.streams.removeListener(listener)
+            ended.set()
+            bench.spark.streams.removeListener(listener)
+        found = watcher.result()
 
     assert summary.outcome == "stopped"
     assert found["records_total",] == summary.records == 45
@@ -136,15 +161,10 @@ def test_running_job_is_scraped_and_probed(
     assert found["last_batch_phase_seconds", "addBatch"] > 0
     assert time.time() - WAIT_S < found["last_batch_timestamp_seconds",] < time.time()
 
-    def of_query(metric: str) -> float | None:
-        labels = {"query": "cykafka-mirror"}
-        return queries.get_sample_value(f"cykafka_query_{metric}", labels)
-
     # A listener sees what the job has seen. Without dead letters bad records are not written.
     assert of_query("records_total") == 45
     assert of_query("output_records_total") == 34
     assert of_query("batch_seconds_count") == summary.batches
-    assert of_query("active") == 0
     assert queries.get_sample_value(
         "cykafka_query_observed",
         {"query": "cykafka-mirror", "observation": "cykafka", "metric": "records"},
@@ -175,7 +195,8 @@ def test_command_logs_json_and_spark_shows_its_rows(
         assert get(f"{url}/health")[0] == 200
         assert json.loads(get(f"{url}/ready")[1])["reason"] == "the job is starting"
         wait_for(
-            lambda: scraped(url).get(("records_total",)) == 40, lambda: process.poll() is None
+            lambda: scraped(url).get(("records_total",)) == 40,
+            lambda: process.poll() is not None and process.communicate(),
         )
         assert get(f"{url}/ready")[0] == 200
         ui = f"http://127.0.0.1:{ui_port}"

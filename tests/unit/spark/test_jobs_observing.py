@@ -142,7 +142,7 @@ def test_taken_port_is_a_mistake_of_the_configuration(endpoint: Endpoint) -> Non
     address = endpoint.url.removeprefix("http://")
 
     with pytest.raises(ConfigError, match="Address already in use") as raised:
-        listen(address, "mirror", Health())
+        listen(load(JOBS["profile"], None, {**GIVEN, "metrics": address}, {}), Health())
 
     assert f"key \"metrics\" = '{address}': cannot listen there" in str(raised.value)
 

@@ -246,7 +246,7 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
             if config.metrics is not None:
                 from cykafka.spark.jobs.endpoint import listen
 
-                server = stack.enter_context(listen(config.metrics, name, health))
+                server = stack.enter_context(listen(config, health))
                 metrics = server.metrics
                 words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
                 progress.note(words, url=server.url)

@@ -20,6 +20,7 @@ from cykafka.spark.jobs.problems import wrong_value
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cykafka.spark.jobs.config import JobConfig
     from cykafka.spark.jobs.health import Health
 
 __all__ = ["Endpoint", "listen"]
@@ -113,8 +114,8 @@ class Endpoint:
         self.close()
 
 
-def listen(address: str, job: str, health: Health) -> Endpoint:
-    """The server of a job, with new metrics.
+def listen(config: JobConfig, health: Health) -> Endpoint:
+    """The server of a job whose configuration has the key ``metrics``; its metrics are new.
 
     Raises
     ------
@@ -124,8 +125,10 @@ def listen(address: str, job: str, health: Health) -> Endpoint:
     from pyspark import __version__ as pyspark
 
     versions = {"version": __version__, "librdkafka": libversion()[0], "pyspark": pyspark}
+    name, address = config.app_name or config.job, config.metrics or ""
+    metrics = JobMetrics(name, health, {"kind": config.job, **versions})
     try:
-        return Endpoint(address, job, JobMetrics(job, health, versions), health)
+        return Endpoint(address, config.job, metrics, health)
     except OSError as error:
         words = f"cannot listen there: {error.strerror}"
         raise wrong_value("metrics", address, words) from None

@@ -41,18 +41,19 @@ class JobMetrics(Collector):
 
     Parameters
     ----------
-    job : str
-        The job's name: the label ``name``, because Prometheus sets a label ``job`` itself.
+    name : str
+        The label ``name``. Prometheus sets a label ``job`` itself.
     health : Health
-    versions : mapping
-        The labels of ``cykafka_job_info``.
+    info : mapping
+        The further labels of ``cykafka_job_info``.
     """
 
-    def __init__(self, job: str, health: Health, versions: Mapping[str, str]) -> None:
+    def __init__(self, name: str, health: Health, info: Mapping[str, str]) -> None:
         self.registry = CollectorRegistry()
+        self._name = name
         self._health = health
-        self._versions = versions
-        self._summary = Summary(job)
+        self._info = info
+        self._summary = Summary(name)
         self._tasks = (0, 0)
         self._batches = BatchMetrics("cykafka_job", "name", self.registry)
         self.registry.register(self)
@@ -66,11 +67,11 @@ class JobMetrics(Collector):
 
     def take_batch(self, report: Mapping[str, Any]) -> None:
         """Add Spark's report of a micro-batch."""
-        self._batches.take(self._summary.job, report)
+        self._batches.take(self._name, report)
 
     def set_lag(self, lag: Offsets) -> None:
         """Replace the lag: offsets by topic and partition."""
-        self._batches.set_lag(self._summary.job, lag)
+        self._batches.set_lag(self._name, lag)
 
     def set_tasks(self, done: int, total: int) -> None:
         """Set the number of tasks of the Spark jobs that run now."""
@@ -78,12 +79,9 @@ class JobMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics, for the registry."""
-        summary = self._summary
-        name = summary.job
+        summary, name = self._summary, self._name
         yield InfoMetricFamily(
-            "cykafka_job",
-            "The job and its versions.",
-            value={"name": name, **self._versions},
+            "cykafka_job", "The job and its versions.", value={"name": name, **self._info}
         )
         for each, help in _TOTALS.items():
             value = getattr(summary, each)
