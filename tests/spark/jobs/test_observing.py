@@ -58,10 +58,13 @@ def scraped(url: str) -> dict[tuple[str, ...], float]:
     status, text = get(f"{url}/metrics")
     assert status == 200
     return {
-        (sample.name.removeprefix("cykafka_job_"), *list(sample.labels.values())[1:]): sample.value
+        (
+            sample.name.removeprefix("cykafka_job_"),
+            *(value for label, value in sorted(sample.labels.items()) if label != "name"),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels.get("name") == "mirror" and not sample.name.endswith("_bucket")
+        if sample.name.startswith("cykafka_job_") and not sample.name.endswith("_bucket")
     }
 
 
@@ -171,6 +174,39 @@ def test_running_job_is_scraped_and_probed(
     )
 
 
+def test_replay_is_scraped_while_it_sends(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str]
+) -> None:
+    bench.fill(topic, 20, partitions=2, key="k", value="v" * 9)
+    bench.run("archive", topics=topic, **places)
+    run = bench.prepare("replay", path=places["path"], to=other_topic, step=10, rate=20,
+                        checkpoint=f"{places['checkpoint']}-2", metrics=0)  # fmt: skip
+    ended = threading.Event()
+    with observed(run) as server, ThreadPoolExecutor(1) as pool:
+
+        def watch() -> list[dict[tuple[str, ...], float]]:
+            seen = []
+            while not ended.wait(0.1):
+                seen.append(scraped(server.url))
+            return seen
+
+        watcher = pool.submit(watch)
+        try:
+            summary = bench.work("replay", run)
+        finally:
+            ended.set()
+        seen = watcher.result()
+
+    assert (summary.records, summary.batches) == (40, 4)
+    sent = [each.get(("outcome_records_total", "sent"), 0) for each in seen]
+    assert sent == sorted(sent)
+    assert {10, 20, 30} <= {*sent}
+    for each in seen:
+        assert each["records_total",] == each.get(("outcome_records_total", "sent"), 0)
+        assert each["bytes_total",] / summary.bytes == each["records_total",] / summary.records
+    assert any(each["tasks",] > 0 and each["ready",] == 1 for each in seen)
+
+
 @pytest.mark.timeout(3 * WAIT_S)
 def test_command_logs_json_and_spark_shows_its_rows(
     bench: Bench, topic: str, other_topic: str, tmp_path: Path
@@ -182,6 +218,7 @@ def test_command_logs_json_and_spark_shows_its_rows(
     command = bench.command(
         "mirror", "--topics", topic, "--to", other_topic, "--checkpoint", str(tmp_path / "c"),
         "--trigger", "continuous", "--metrics", "0", "--log-format", "json", "--progress", "200ms",
+        "--verbose",
         "--summary", str(summary), "--spark-conf", "ui.enabled=true",
         "--spark-conf", f"ui.port={ui_port}", "--kafka", "ssl.key.password=geheim-4711",
     )  # fmt: skip
@@ -214,6 +251,7 @@ def test_command_logs_json_and_spark_shows_its_rows(
     assert "geheim" not in first + rest
     lines = [json.loads(line) for line in (first + rest).splitlines()]
     assert {line["job"] for line in lines} == {"mirror"}
+    assert any(line["logger"] == "cykafka.spark.jobs.spark" for line in lines)
     progress = [line["records"] for line in lines if "records" in line]
     assert progress == sorted(progress)
     assert progress[-1] == 40
