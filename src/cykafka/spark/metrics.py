@@ -106,7 +106,7 @@ class QueryMetrics(StreamingQueryListener):
             self._reported.labels(name).set_to_current_time()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        name = self._name(str(event.id), None)
+        name = self._names.pop(str(event.id), str(event.id))
         self._active.labels(name).set(0)
         self._batches.set_lag(name, {})
         if event.exception is not None:

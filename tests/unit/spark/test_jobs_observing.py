@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from guides import ROOT
 from progress_reports import first_report, second_report
+from prometheus_client import CollectorRegistry
 
 from cykafka.internal import run_app
 from cykafka.spark.jobs import session
@@ -219,6 +221,27 @@ def test_scrape_between_two_reports_has_numbers_that_belong_together(metrics: Jo
 
     sent = {"name": "mirror", "outcome": "sent"}
     assert metrics.registry.get_sample_value("cykafka_job_outcome_records_total", sent) == 0
+
+
+def test_guide_lists_every_metric(metrics: JobMetrics) -> None:
+    pytest.importorskip("pyspark", reason="the group spark is not installed")
+    from cykafka.spark.metrics import QueryMetrics
+
+    queries = CollectorRegistry()
+    QueryMetrics(registry=queries)
+    endings = {"counter": "_total", "info": "_info"}
+    exported = {
+        family.name + endings.get(family.type, "")
+        for registry in (metrics.registry, queries)
+        for family in registry.collect()
+        if family.name.startswith("cykafka_")
+    }
+    page = (ROOT / "docs/spark-observing.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"cykafka_(?:job|query)_\w+", page))
+    rows = re.findall(r"^\| (`cykafka_[^|]*)\|", page, re.MULTILINE)
+
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == exported
+    assert named == exported
 
 
 # -- the log of JSON

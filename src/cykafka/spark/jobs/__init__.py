@@ -8,7 +8,9 @@
 
 From bottom to top: `fields` has the types of values, `config` the keys of each job. `checks`
 compares keys with one another, `load` reads a configuration. `report` counts and prints, `log`
-keeps Spark's log, `session` starts Spark. `streams` watches queries; their source, `stopping`,
-ends them on request. Then each job has a module, and `command` is the command line. Spark is
-imported only when a job runs, so that the command reports mistakes in a configuration at once.
+keeps Spark's log, `json_log` writes the job's log as JSON. `metrics` exports the counts, `health`
+knows whether the job makes progress, and `endpoint` serves both. `session` starts Spark. `streams`
+watches queries; their source, `stopping`, ends them on request. Then each job has a module, and
+`command` is the command line. Spark is imported only when a job runs, so that the command reports
+mistakes in a configuration at once.
 """

@@ -260,7 +260,7 @@ class Tally:
         """The query's progress for a log of JSON."""
         done = self._summary
         return {
-            "batch": self._last,
+            "batch": self._last if done.batches else None,
             "batches": done.batches,
             "records": done.records,
             "bytes": done.bytes,
