@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,12 +303,14 @@ def lines_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_mistakes_are_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("mirror", "--log-format", "json", "--interval", "3", "--rate", "x") == 2
-    assert "Unknown option" in capsys.readouterr().err  # before there is a configuration
+def test_mistakes_are_a_line_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text('log_format = "${FORM}"\ninterval = 3\nto = "b"\ncheckpoint = "/c"\n')
+    monkeypatch.setenv("FORM", "json")
 
-    status = run("mirror", "--log-format", "json", "--interval", "3", "--checkpoint", "/c",
-                 "--bootstrap-servers", "a:1", "--to", "b")  # fmt: skip
+    status = run("mirror", "--config", str(file), "--bootstrap-servers", "a:1")
 
     assert status == 2
     said = capsys.readouterr()
@@ -316,7 +319,7 @@ def test_mistakes_are_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None
     assert (warning["level"], warning["logger"]) == ("WARNING", "cykafka.spark")
     assert warning["message"].startswith('key "interval" = 3 has no effect')
     assert (error["level"], error["job"]) == ("ERROR", "mirror")
-    assert error["message"] == "a mistake"
+    assert error["message"] == f"a mistake in {file} or in the options"
     assert 'key "topics" is missing' in error["details"][0]
 
 
