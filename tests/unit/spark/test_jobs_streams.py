@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.health import Health
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run
@@ -69,3 +71,53 @@ def test_finish_raises_other_errors_of_a_query_of_a_running_spark() -> None:
 
     with pytest.raises(ValueError, match="something is null"):
         finish(run, query)
+
+
+@pytest.mark.parametrize(
+    ("active", "reports", "last"),
+    [
+        (False, [None] * 5, None),
+        (True, ["1", "2", "3", "4", "5"], None),
+        (True, ["1"] * 5, "the micro-batch has not ended for 80 s"),
+    ],
+)
+def test_idle_query_and_query_with_new_reports_are_ready(
+    active: bool, reports: list[str | None], last: str | None
+) -> None:
+    """Every 40 s the query waits for records, or has a new report, or neither."""
+    now = 0.0
+    found: list[str | None] = []
+
+    class Slow(Query):
+        status: ClassVar[dict[str, Any]] = {
+            "isTriggerActive": active,
+            "message": "Getting offsets from org.Stream@288bc477",
+        }
+
+        @property
+        def lastProgress(self) -> Any:
+            time = reports[self.waited - 1]
+            report = {"batchId": 0, "numInputRows": 0, "sources": []}
+            return time and SimpleNamespace(batchId=0, timestamp=time, json=json.dumps(report))
+
+        def awaitTermination(self, timeout: float) -> None:
+            nonlocal now
+            if self.waited:
+                found.append(run.health.ready())
+            super().awaitTermination(timeout)
+            now += 40
+
+    query: Any = Slow(4, False, False)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
+    config = load(JOBS["mirror"], None, GIVEN, {})
+    health = Health(60.0, lambda: now)
+    run = Run(spark, config, Progress(1, io.StringIO()), health=health)
+
+    with pytest.raises(RuntimeError, match="Spark ended while the job was running"):
+        finish(run, query)
+
+    assert found[:2] == [None, None]
+    if last is None:
+        assert found[2] is None
+    else:
+        assert found[2] == f"{last} (health_timeout: 60 s); Spark: Getting offsets from Kafka"
