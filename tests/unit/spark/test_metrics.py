@@ -81,7 +81,7 @@ def test_query_is_followed_from_its_start_to_its_failure(exported: Exported) -> 
 
     exported.metrics.onQueryTerminated(SimpleNamespace(id=ID, exception="it fails"))
     assert (exported("active"), exported("records_total"), exported("failures_total")) == (0, 6, 1)
-    # What is left to read does not stand still, and nobody measures it any more.
+    # The lag of a query that has ended grows, but Spark no longer reports it.
     assert exported("lag_records", topic="t", partition="0") is None
 
 

@@ -1,4 +1,4 @@
-"""Whether a job is alive and gets on, for the probes of a scheduler."""
+"""Whether a job is alive and makes progress, for the probes of a scheduler."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ __all__ = ["Health"]
 
 
 class Health:
-    """What a job has last done. The job's thread reports it, and any thread may ask.
+    """The times of a job's last progress and of Spark's last answer.
+
+    The job's thread notes them, and any thread may ask.
 
     Parameters
     ----------
     timeout : float
-        Without an answer of Spark, or without progress, for longer than this the job counts as
-        hung, s.
+        The longest time without an answer of Spark or without progress, s.
     clock : callable
-        The time, s.
+        Returns the time, s.
     """
 
     def __init__(
@@ -38,15 +39,15 @@ class Health:
         self._moved = self._clock()
 
     def doing(self, words: str) -> None:
-        """Note what Spark does now, in its own words."""
+        """Note the words of Spark about what it does now."""
         self._doing = words
 
     def live(self) -> str | None:
-        """None, or the reason why the job is to be ended: its Spark does not answer."""
+        """None, or the reason why a scheduler should end the job: its Spark does not answer."""
         return self._late("Spark has not answered", self._answered)
 
     def ready(self) -> str | None:
-        """None, or the reason why the job does not get on."""
+        """None, or the reason why the job makes no progress."""
         if self._answered is None:
             return "the job is starting"
         what = "the micro-batch has not ended"

@@ -36,7 +36,7 @@ _NAMES = {"bad": "bad_records", "without_record": "offsets_without_record"}
 class JobMetrics(Collector):
     """The metrics of a job, in a registry of their own.
 
-    A scrape may come in another thread at any time. So it reads a copy of the summary, whose
+    A scrape may come at any time, in another thread. So it reads a copy of the summary, whose
     numbers belong together.
 
     Parameters

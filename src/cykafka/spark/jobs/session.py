@@ -82,7 +82,7 @@ class Run(Generic[C]):
     log : Log, optional
         Spark's log, to look for warnings in it.
     health : Health, optional
-        Where the run notes that it gets on.
+        Where the run notes its progress.
     metrics : JobMetrics, optional
         Where the run exports its counts.
 

@@ -322,7 +322,7 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
             if deadline is None:
                 deadline = time.monotonic() + config.stop_timeout
                 run.stop_file.touch(mode=0o600, exist_ok=False)
-            if not status["isTriggerActive"]:
+            if not query.status["isTriggerActive"]:
                 query.stop()
             elif time.monotonic() > deadline or run.stop.asked > 1:
                 cut_off = query.isActive
