@@ -251,7 +251,7 @@ def test_command_logs_json_and_spark_shows_its_rows(
     assert "geheim" not in first + rest
     lines = [json.loads(line) for line in (first + rest).splitlines()]
     assert {line["job"] for line in lines} == {"mirror"}
-    assert any(line["logger"] == "cykafka.spark.jobs.spark" for line in lines)
+    assert any(line["logger"] == "cykafka.spark.jobs.stderr" for line in lines)
     progress = [line["records"] for line in lines if "records" in line]
     assert progress == sorted(progress)
     assert progress[-1] == 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from cykafka.spark.jobs import session
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.endpoint import Endpoint, listen
 from cykafka.spark.jobs.health import Health
-from cykafka.spark.jobs.json_log import JsonFormatter
+from cykafka.spark.jobs.json_log import JsonFormatter, json_lines
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.metrics import JobMetrics
 from cykafka.spark.jobs.problems import ConfigError
@@ -304,7 +305,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 
 def test_mistakes_are_a_line_of_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text('log_format = "${FORM}"\ninterval = 3\nto = "b"\ncheckpoint = "/c"\n')
@@ -313,7 +314,7 @@ def test_mistakes_are_a_line_of_json(
     status = run("mirror", "--config", str(file), "--bootstrap-servers", "a:1")
 
     assert status == 2
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     warning, error = lines_of(said.err)
     assert said.out == ""
     assert (warning["level"], warning["logger"]) == ("WARNING", "cykafka.spark")
@@ -321,6 +322,51 @@ def test_mistakes_are_a_line_of_json(
     assert (error["level"], error["job"]) == ("ERROR", "mirror")
     assert error["message"] == f"a mistake in {file} or in the options"
     assert 'key "topics" is missing' in error["details"][0]
+
+
+def test_text_of_libraries_and_programs_becomes_messages(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with json_lines("mirror", lambda text: text.replace("geheim", "****")) as log:
+        log.info("first")
+        os.write(2, b"%3|FAIL|rdkafka#consumer-1| geheim\n\n\xff half")
+        subprocess.run(["sh", "-c", "echo ' a line' >&2"], check=True)
+        os.write(2, b"the last words")
+    os.write(2, b"text again\n")
+
+    first, *stray, again = capfd.readouterr().err.splitlines()
+    assert json.loads(first)["message"] == "first"
+    found = [json.loads(line) for line in stray]
+    assert {line["logger"] for line in found} == {"cykafka.spark.jobs.stderr"}
+    assert [line["message"] for line in found] == [
+        "%3|FAIL|rdkafka#consumer-1| ****",
+        "\ufffd half a line",
+        "the last words",
+    ]
+    assert again == "text again"
+
+
+def test_job_goes_on_if_nothing_reads_its_log() -> None:
+    code = (
+        "import sys; from cykafka.spark.jobs.json_log import json_lines\n"
+        "with json_lines('mirror') as log:\n"
+        "    sys.stdin.read()\n"
+        "    log.info('nobody hears this')\n"
+        "    print('text', file=sys.stderr, flush=True)\n"
+        "    print('done', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    process.stderr.close()
+    out, _ = process.communicate(timeout=60)
+
+    assert out == "done\n"
 
 
 def test_warnings_of_a_text_log_stay_text() -> None:
@@ -342,7 +388,7 @@ def test_warnings_of_a_text_log_stay_text() -> None:
 
 
 def test_failure_is_a_line_of_json_with_its_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("Spark has lost geheim-4711")
@@ -355,7 +401,7 @@ def test_failure_is_a_line_of_json_with_its_traceback(
                  "--kafka", "sasl.password=geheim-4711")  # fmt: skip
 
     assert status == 1
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     assert (said.out, "geheim" in said.err) == ("", False)
     address, error = lines_of(said.err)
     assert re.fullmatch(r"http://127.0.0.1:[1-9]\d+", address["url"])

@@ -237,9 +237,7 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
     summary = Summary(name, outcome="running", dry_run=config.is_dry_run)
     if not _write(summary, config, lines):
         return 1
-    # In a log of JSON, Spark's lines become its lines, too.
-    pass_on = lines.getChild("spark").info if lines and verbose else None
-    log = None if verbose and not pass_on else Log(pass_on)
+    log = None if verbose else Log()
     failure: BaseException | None = None
     run: Run[JobConfig] | None = None
     try:

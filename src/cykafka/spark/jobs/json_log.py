@@ -1,14 +1,21 @@
-"""The log of a job as JSON: an object on each line of standard error."""
+"""The log of a job as JSON: an object on each line of standard error.
+
+librdkafka and, with ``--verbose``, Spark's JVM write text there. Their lines become messages.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import BufferingHandler
-from typing import Any
+from typing import Any, TextIO
 
 __all__ = ["JsonFormatter", "held_back", "json_lines"]
 
@@ -73,7 +80,9 @@ def held_back() -> Iterator[list[logging.LogRecord]]:
 @contextmanager
 def json_lines(job: str, redact: Callable[[str], str] = str) -> Iterator[logging.Logger]:
     """Write the log of this process as JSON during the block; yield the job's own logger."""
-    handler = logging.StreamHandler()
+    sys.stderr.flush()
+    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    handler = _Handler(stream)
     handler.setFormatter(JsonFormatter(job, redact))
     root, own = logging.getLogger(), logging.getLogger("cykafka.spark.jobs")
     level = own.level
@@ -81,8 +90,48 @@ def json_lines(job: str, redact: Callable[[str], str] = str) -> Iterator[logging
     own.setLevel(logging.INFO)
     logging.captureWarnings(True)
     try:
-        yield own
+        with _stray_lines(own.getChild("stderr")):
+            yield own
     finally:
         logging.captureWarnings(False)
         own.setLevel(level)
         root.removeHandler(handler)
+        stream.close()
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:
+        # If nothing reads standard error any more, a report there would be the next error.
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
+@contextmanager
+def _stray_lines(log: logging.Logger) -> Iterator[None]:
+    """Make each line that is written to standard error a message of `log`."""
+    real = os.dup(2)
+    source, sink = os.pipe()
+    os.dup2(sink, 2)
+    os.close(sink)
+    # Spark's JVM may keep the pipe open. So a line marks the end.
+    end = f"{uuid.uuid4().hex}\n".encode()
+
+    def pass_on() -> None:
+        with open(source, "rb") as lines:
+            for line in lines:
+                text = line.removesuffix(end).decode(errors="replace").rstrip()
+                if text:
+                    log.info(text)
+                if line.endswith(end):
+                    return
+
+    thread = threading.Thread(target=pass_on, name="cykafka-stderr", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.write(2, end)
+        thread.join()
+        os.dup2(real, 2)
+        os.close(real)

@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections import deque
-from collections.abc import Callable
 from typing import BinaryIO, cast
 
 __all__ = ["Log"]
@@ -23,16 +22,9 @@ _WARNING = re.compile(r"\S*/cykafka/\S+:\d+: (?:User|Runtime)Warning: (.+)")
 
 
 class Log:
-    """A file without a name, to which a JVM and its Python processes write.
+    """A file without a name, to which a JVM and its Python processes write."""
 
-    Parameters
-    ----------
-    pass_on : callable, optional
-        Gets each line. By default the log is only kept.
-    """
-
-    def __init__(self, pass_on: Callable[[str], None] | None = None) -> None:
-        self._pass_on = pass_on
+    def __init__(self) -> None:
         self.file = cast(BinaryIO, tempfile.TemporaryFile("a+b"))  # noqa: SIM115
         # With O_APPEND every process writes at the beginning again after the file was cut.
         flags = fcntl.fcntl(self.file, fcntl.F_GETFL)
@@ -40,11 +32,6 @@ class Log:
         self._at = 0
         self._rest = b""
         self._last: deque[str] = deque(maxlen=_LAST)
-
-    @property
-    def is_verbose(self) -> bool:
-        """Whether users see the log."""
-        return self._pass_on is not None
 
     def close(self) -> None:
         """Close the file, which deletes it."""
@@ -58,8 +45,6 @@ class Log:
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
                 words = line.decode(errors="replace").rstrip()
-                if self._pass_on is not None:
-                    self._pass_on(words)
                 if not _TRACE.match(words):
                     self._last.append(words[:_WIDEST])
                 warning = _WARNING.match(words)

@@ -239,7 +239,7 @@ def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]
     RuntimeError
         There is no Java, or Spark did not start.
     """
-    conf = _settings(config, log is None or log.is_verbose)
+    conf = _settings(config, log is None)
     from cykafka.spark.java import find_java, java_version
 
     java = find_java()
