@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -140,6 +141,19 @@ def test_endpoint_names_its_paths(endpoint: Endpoint) -> None:
 
     assert status == 404
     assert json.loads(body) == {"error": "expected /metrics, /health, /ready"}
+
+
+def test_connection_without_a_request_ends_quietly(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cykafka.spark.jobs.endpoint._Handler.timeout", 0.05)
+    host, port = endpoint.url.removeprefix("http://").split(":")
+
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        assert connection.recv(1) == b""
+
+    assert capfd.readouterr().err == ""
+    assert get(f"{endpoint.url}/health")[0] == 200
 
 
 def test_taken_port_is_a_mistake_of_the_configuration(endpoint: Endpoint) -> None:
