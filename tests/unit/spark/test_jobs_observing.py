@@ -153,6 +153,7 @@ def test_connection_without_a_request_ends_quietly(
         assert connection.recv(1) == b""
 
     assert capfd.readouterr().err == ""
+    monkeypatch.undo()  # a busy machine needs longer for a request
     assert get(f"{endpoint.url}/health")[0] == 200
 
 
