@@ -24,7 +24,6 @@ from _spark_plan import plan_ms
 from _spark_suite import (
     BASE,
     KEY_SIZE,
-    PARTITIONS,
     SESSIONS,
     VALUE_SIZE,
     WARM_UPS,
@@ -199,7 +198,7 @@ def run_rounds(
                     f"[{count}/{total}, {left:.0f} min] {which}: {case.name}: {contender.name}"
                 )
                 try:
-                    result = run(contender, sessions, broker, place)
+                    result = run(contender, sessions, broker, place, case.partitions)
                 except ContenderError as error:
                     missing[contender.name] = f"failed: {str(error).splitlines()[0][:200]}"
                     rows[contender.name] = []
@@ -212,17 +211,19 @@ def run_rounds(
     return measured
 
 
-def run(contender: Contender, sessions: Sessions, broker: RealBroker, place: Place) -> Result:
+def run(
+    contender: Contender, sessions: Sessions, broker: RealBroker, place: Place, partitions: int
+) -> Result:
     """Run one command and check that it did all its work."""
     command = contender.command(place)
     if command["do"] == "plan":
         return plan_ms(command["kind"], command["partitions"])
     writes = command["do"] == "sink"
-    with broker.fresh("bench-spark-sink", PARTITIONS) if writes else nullcontext("") as topic:
+    with broker.fresh("bench-spark-sink", partitions) if writes else nullcontext("") as topic:
         if writes:
             command["options"]["topic"] = topic
         answer = sessions[contender.session].do(command)
-        if writes and (arrived := broker.end_offsets(topic, PARTITIONS)) != place.rows:
+        if writes and (arrived := broker.end_offsets(topic, partitions)) != place.rows:
             raise ContenderError(f"expected {place.rows} records in the topic, got {arrived}")
     if answer.setdefault("rows", place.rows) != place.rows:
         raise ContenderError(f"expected {place.rows} rows, read {answer['rows']}")

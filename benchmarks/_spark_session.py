@@ -80,16 +80,16 @@ class Worker:
             ).collect()
         return {**result, "rows": row.rows, "bytes": row.bytes}
 
-    def sink(self, source: str, options: dict[str, str], rows: int, tasks: int) -> Any:
-        """Write `rows` rows with keys of 8 bytes and values of 100 bytes."""
-        frame = self._records(rows, tasks)
+    def sink(self, source: str, options: dict[str, str], **records: Any) -> Any:
+        """Write rows; the other parameters are those of `_records`."""
+        frame = self._records(**records)
         with measured() as result:
             frame.write.format(source).options(**options).mode("append").save()
         return result
 
-    def rows_alone(self, rows: int, tasks: int) -> Any:
+    def rows_alone(self, **records: Any) -> Any:
         """Make the rows that `sink` writes, and drop them."""
-        frame = self._records(rows, tasks)
+        frame = self._records(**records)
         with measured() as result:
             frame.write.format("noop").mode("overwrite").save()
         return result
@@ -164,12 +164,22 @@ class Worker:
         reader = self.spark.read.format(source).options(**options)
         return (reader if schema is None else reader.schema(schema)).load()
 
-    def _records(self, rows: int, tasks: int) -> Any:
-        # Cheap rows, because the case measures the sink.
+    def _records(
+        self, rows: int, tasks: int, value_size: int | None = None, headers: bool = False
+    ) -> Any:
+        """Cheap rows, because the cases measure the sink: binary keys of 8 bytes and values of
+        100 bytes. With `value_size`, texts: the number as the key, and one value of this size.
+        """
         number = "cast(10000000 + id as string)"
         key = f"cast({number} as binary) as key"
         value = f"cast(concat({number}, '{'x' * 92}') as binary) as value"
-        return self.spark.range(0, rows, 1, tasks).selectExpr(key, value)
+        columns = [key, value]
+        if value_size is not None:
+            columns = ["cast(id as string) key", f"repeat('x', {value_size}) value"]
+        if headers:
+            header = "struct('source' as key, cast('web' as binary) as value)"
+            columns.append(f"array({header}) as headers")
+        return self.spark.range(0, rows, 1, tasks).selectExpr(*columns)
 
     def _remove(self, path: str) -> dict[str, int]:
         files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]

@@ -49,6 +49,9 @@ VALUE_ONLY = "value binary"
 
 # Settings that give Java's producer batches like librdkafka's. Its defaults for the first two are
 # 0 and 16,384.
+# The settings of the cases that give both connectors the same.
+SAME = {"kafka.linger.ms": "5", "kafka.batch.size": "262144"}
+
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "268435456"}
 
 
@@ -142,6 +145,8 @@ class Case:
     quick: bool = True
     curve: bool = field(default=False)
     """Whether the chart draws lines over the number of partitions."""
+    partitions: int = PARTITIONS
+    """Partitions of the topics that it writes."""
 
 
 def rate(result: Result) -> float:
@@ -185,16 +190,37 @@ def _read(what: str, source: str, partitions: int = PARTITIONS, **more: Any) -> 
     return command
 
 
-def _sink(source: str, **tuned: str) -> Callable[[Place], Command]:
+def _sink(
+    source: str, tuned: dict[str, str] | None = None, tasks: int = 2, **records: Any
+) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
-        options = {"kafka.bootstrap.servers": place.servers, "topic": "TOPIC", **tuned}
-        return {"do": "sink", "source": source, "options": options, "rows": place.rows, "tasks": 2}
+        options = {"kafka.bootstrap.servers": place.servers, "topic": "TOPIC", **(tuned or {})}
+        rows = {"rows": place.rows, "tasks": tasks, **records}
+        return {"do": "sink", "source": source, "options": options, **rows}
 
     return command
 
 
-def _rows_alone(place: Place) -> Command:
-    return {"do": "rows_alone", "rows": place.rows, "tasks": 2}
+def _rows_alone(tasks: int = 2, **records: Any) -> Callable[[Place], Command]:
+    return lambda place: {"do": "rows_alone", "rows": place.rows, "tasks": tasks, **records}
+
+
+def _sink_of_texts(name: str, title: str, partitions: int = 1, **records: Any) -> Case:
+    """Four tasks on two cores, the same settings for both."""
+    records = {"tasks": 4, **records}
+    return Case(
+        name,
+        title,
+        "thousand rows/s",
+        (
+            *_three(lambda source: _sink(source, SAME, **records)),
+            Contender("the rows alone", UNIX, _rows_alone(**records), "spark"),
+        ),
+        rate,
+        _to_jvm(1.3),
+        quick=False,
+        partitions=partitions,
+    )
 
 
 def _archive_job(place: Place) -> Command:
@@ -274,8 +300,8 @@ CASES: tuple[Case, ...] = (
         "thousand rows/s",
         (
             *_three(_sink),
-            Contender("JVM connector, batches of 1 MB", UNIX, _sink(JVM, **TUNED), JVM),
-            Contender("the rows alone", UNIX, _rows_alone, "spark"),
+            Contender("JVM connector, batches of 1 MB", UNIX, _sink(JVM, TUNED), JVM),
+            Contender("the rows alone", UNIX, _rows_alone(), "spark"),
         ),
         rate,
         (
@@ -288,6 +314,24 @@ CASES: tuple[Case, ...] = (
                 judged=False,
             ),
         ),
+    ),
+    _sink_of_texts(
+        "sink_texts", "texts with keys to a topic of 1 partition, 4 tasks", value_size=100
+    ),
+    _sink_of_texts(
+        "sink_large", "values of 1 kB to a topic of 1 partition, 4 tasks", value_size=1000
+    ),
+    _sink_of_texts(
+        "sink_20",
+        "texts with keys to a topic of 20 partitions, 4 tasks",
+        partitions=20,
+        value_size=100,
+    ),
+    _sink_of_texts(
+        "sink_headers",
+        "texts with keys and a header to a topic of 1 partition, 4 tasks",
+        value_size=100,
+        headers=True,
     ),
     Case(
         "archive",
