@@ -102,10 +102,31 @@ class Worker:
             frame.write.option("compression", codec).mode("overwrite").parquet(path)
         return {**result, **self._remove(path)}
 
-    def archive_job(self, servers: str, topic: str, codec: str) -> Any:
+    def archive_stream(self, source: str, options: dict[str, str], codec: str) -> Any:
+        """Write the files of the job `archive` by a stream that ends at the topic's end."""
+        path = str(self.folder / "archive-stream")
+        checkpoint = f"{path}.checkpoint"
+        frame = self.spark.readStream.format(source).options(**options).load()
+        writer = (
+            frame.selectExpr("*", "date_format(timestamp, 'yyyy-MM-dd') as date")
+            .writeStream.format("parquet")
+            .partitionBy("topic", "date")
+            .option("compression", codec)
+            .option("path", path)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+        )
+        try:
+            with measured() as result:
+                writer.start().awaitTermination()
+            return {**result, **self._remove(path)}
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def archive_job(self, servers: str, topic: str, codec: str, names: str = "spark") -> Any:
         """Run the job `archive` in this session: a stream that ends at the topic's end.
 
-        Unlike `archive`, it includes headers.
+        Unlike `archive`, it includes headers. `names` is its option file_names.
         """
         from cykafka.spark.jobs import archive
         from cykafka.spark.jobs.config import JOBS, load
@@ -120,6 +141,7 @@ class Worker:
             "path": path,
             "checkpoint": checkpoint,
             "compression": codec,
+            "file_names": names,
         }
         config = load(JOBS["archive"], None, given)
         try:

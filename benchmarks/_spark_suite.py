@@ -38,6 +38,8 @@ PARTITIONS = 8
 SCALE_PARTITIONS = (1, 2, 8, 32, 128)
 PLANNED_PARTITIONS = (100, 1_000, 10_000)
 VALUE_SIZE, KEY_SIZE = 100, 8
+JOB_OFFSETS = 2_000_000
+"""The default of the jobs for maxOffsetsPerTrigger."""
 CODEC = "zstd"
 """The codec of the Parquet files; the default of the job `archive`."""
 STREAM_BATCHES = 40
@@ -223,9 +225,24 @@ def _sink_of_texts(name: str, title: str, partitions: int = 1, **records: Any) -
     )
 
 
-def _archive_job(place: Place) -> Command:
-    topic = place.topics[PARTITIONS]
-    return {"do": "archive_job", "servers": place.servers, "topic": topic, "codec": CODEC}
+def _archive_job(names: str = "spark") -> Callable[[Place], Command]:
+    def command(place: Place) -> Command:
+        job = {"do": "archive_job", "servers": place.servers, "topic": place.topics[PARTITIONS]}
+        return {**job, "codec": CODEC, "names": names}
+
+    return command
+
+
+def _archive_stream(source: str) -> Callable[[Place], Command]:
+    def command(place: Place) -> Command:
+        options = {
+            **_source(place, place.topics[PARTITIONS]),
+            "includeHeaders": "true",
+            "maxOffsetsPerTrigger": str(JOB_OFFSETS),
+        }
+        return {"do": "archive_stream", "source": source, "options": options, "codec": CODEC}
+
+    return command
 
 
 def _stream(source: str) -> Callable[[Place], Command]:
@@ -339,7 +356,7 @@ CASES: tuple[Case, ...] = (
         "thousand rows/s",
         (
             *_three(lambda source: _read("archive", source, codec=CODEC)),
-            Contender("cykafka, job archive", UNIX, _archive_job, OURS),
+            Contender("cykafka, job archive", UNIX, _archive_job(), OURS),
         ),
         rate,
         (
@@ -352,6 +369,23 @@ CASES: tuple[Case, ...] = (
                 judged=False,
             ),
         ),
+    ),
+    Case(
+        "archive_stream",
+        f"a topic to Parquet ({CODEC}) by topic and date, a stream to its end",
+        "thousand rows/s",
+        (
+            Contender("JVM connector", UNIX, _archive_stream(JVM), JVM),
+            Contender("cykafka", UNIX, _archive_stream(OURS), OURS),
+            Contender("job archive", UNIX, _archive_job(), OURS),
+            Contender("job archive, deterministic", UNIX, _archive_job("deterministic"), OURS),
+        ),
+        rate,
+        tuple(
+            times(f"{name} to the JVM connector", name, "JVM connector", 1.5)
+            for name in ("job archive", "job archive, deterministic")
+        ),
+        quick=False,
     ),
     Case(
         "micro_batch",
@@ -417,6 +451,6 @@ def partitions_of(cases: list[Case]) -> list[int]:
     for case in cases:
         if case.name == "partitions":
             counts |= set(SCALE_PARTITIONS)
-        elif case.name in ("read", "sum", "archive"):
+        elif case.name in ("read", "sum", "archive", "archive_stream"):
             counts.add(PARTITIONS)
     return sorted(counts)
