@@ -129,7 +129,8 @@ class Worker:
         Unlike `archive`, it includes headers. `names` is its option file_names.
         """
         from cykafka.spark.jobs import archive
-        from cykafka.spark.jobs.config import JOBS, load
+        from cykafka.spark.jobs.config import JOBS
+        from cykafka.spark.jobs.load import load
         from cykafka.spark.jobs.report import Progress
         from cykafka.spark.jobs.session import Run
 
