@@ -40,8 +40,8 @@ def test_inexact_filters_are_also_left_to_spark() -> None:
     made = reader(pushdown="true")
     assert isinstance(made, PushdownReader)
     scattered = In(("offset",), (1, 5))
-    null = IsNull(("key",))
-    given = [EqualTo(("partition",), 1), scattered, null]
+    null = IsNull(("value",))
+    given = [EqualTo(("partition",), 1), scattered, null, IsNull(("key",))]
 
     assert list(made.pushFilters(given)) == [scattered, null]
-    assert len(made.conditions) == 2
+    assert (len(made.conditions), len(made.of_rows)) == (2, 1)
