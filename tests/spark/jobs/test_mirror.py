@@ -166,7 +166,7 @@ def test_stop_finishes_the_running_batch_and_starts_no_other(
     places = [cykafka.TopicPartition(other_topic, each) for each in range(4)]
     asked_at = []
 
-    def stop_in_the_midst(words: str) -> None:
+    def stop_in_the_midst(words: str, **_: Any) -> None:
         sent = sum(ends.high for ends in client.watermarks(places, 30).values())
         midst = sent > PER_BATCH and sent % PER_BATCH
         if (midst or sent == 400) and not stop.asked:
@@ -212,7 +212,7 @@ def test_stop_that_takes_too_long_raises_stopped(
     # The stop is requested once the first micro-batch has begun.
     query_began = Path(checkpoint) / "offsets" / "0"
 
-    def stop_when_it_began(words: str) -> None:
+    def stop_when_it_began(words: str, **_: Any) -> None:
         stop.asked = int(query_began.exists())
 
     monkeypatch.setattr(run.progress, "show", stop_when_it_began)

@@ -121,7 +121,7 @@ def test_stream_sees_topics_created_while_it_runs(
                         parking_topic=parking, trigger="continuous")  # fmt: skip
     made = []
 
-    def make_it(words: str) -> None:
+    def make_it(words: str, **_: Any) -> None:
         if run.summary.records == 1 and not made:
             cluster.create_topic(late, 4)
             bench.send(dead, [letter(late, 1)])

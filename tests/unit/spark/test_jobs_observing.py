@@ -197,7 +197,7 @@ def test_other_addresses_are_mistakes(given: Any) -> None:
 def test_health_timeout_without_metrics_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     load(JOBS["profile"], None, {**GIVEN, "health_timeout": "30s"}, {})
 
-    assert 'key "health_timeout" = 30 has no effect without "metrics"' in caplog.text
+    assert 'key "health_timeout" = 30 has no effect without "metrics"' in caplog.messages
 
 
 # -- metrics
