@@ -10,8 +10,6 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from http_answers import get
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from relay import Relay, serving
@@ -44,15 +43,6 @@ class SilentRelay(Relay):
     def answer(self, request: int, answer: bytes) -> bytes:
         self.speaks.wait()
         return super().answer(request, answer)
-
-
-def get(url: str) -> tuple[int, str]:
-    """The status and the body of an answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def scraped(url: str) -> dict[tuple[str, ...], float]:

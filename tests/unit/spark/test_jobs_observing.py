@@ -9,8 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import pytest
 from guides import ROOT
+from http_answers import get
 from progress_reports import first_report, second_report
 from prometheus_client import CollectorRegistry
 
@@ -65,15 +64,6 @@ def metrics(health: Health) -> JobMetrics:
 def endpoint(metrics: JobMetrics, health: Health) -> Iterator[Endpoint]:
     with Endpoint("127.0.0.1:0", "mirror", metrics, health) as server:
         yield server
-
-
-def get(url: str) -> tuple[int, str]:
-    """The status and the body of an answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 # -- health
