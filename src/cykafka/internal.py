@@ -5,6 +5,7 @@ They may change in any release.
 """
 
 from cykafka._core.arrow.checksum import checksum
+from cykafka._core.arrow.partitions import key_partitions
 from cykafka._core.client.call import Call, list_topics
 from cykafka._core.client.event_loop import Watch, watch
 from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
@@ -64,6 +65,7 @@ __all__ = [
     "end_transaction",
     "flush",
     "is_inherited",
+    "key_partitions",
     "known_properties",
     "lag_of",
     "list_topics",

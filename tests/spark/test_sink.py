@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
+import cykafka
+
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 
@@ -164,24 +166,27 @@ def test_rows_of_the_source_are_written_back(save: Any, topic: str, records: Any
     assert record.timestamp()[1] > 1.6e12
 
 
+@pytest.mark.parametrize("by", ["partition", "key"])
 def test_many_rows_arrive_once_and_in_order(
-    spark: Any, save: Any, topic: str, records: Any
+    by: str, spark: Any, save: Any, topic: str, records: Any
 ) -> None:
     from pyspark.sql import functions as F
 
     # More rows than an Arrow batch, and values that are borrowed rather than copied.
     text = F.lpad(F.col("id").cast("string"), 100, "0")
-    frame = spark.range(0, 50_000, 1, 2).select(
-        text.alias("value"), (F.col("id") % 4).cast("int").alias("partition")
-    )
-    save(frame, topic=topic)
+    place = (F.col("id") % 4).cast("int" if by == "partition" else "string")
+    save(spark.range(0, 50_000, 1, 2).select(text.alias("value"), place.alias(by)), topic=topic)
 
     found = records(topic, 50_000)
 
     assert [int(record.value()) for record in found] == list(range(50_000))
-    for partition in range(4):
+    places = list(range(4))
+    if by == "key":
+        places = [cykafka.murmur2(str(number).encode(), 4) for number in range(4)]
+    for record in found:
+        assert record.partition() == places[int(record.value()) % 4]
+    for partition in set(places):
         mine = [record for record in found if record.partition() == partition]
-        assert all(int(record.value()) % 4 == partition for record in mine)
         # Tasks are interleaved; each task keeps its order.
         for half in (range(25_000), range(25_000, 50_000)):
             offsets = [record.offset() for record in mine if int(record.value()) in half]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from cykafka import KafkaError, KafkaException, Producer
+from cykafka.spark.row_order import PartitionCounts
 
 __all__ = ["Borrowed", "ProducerPool", "keeping", "take"]
 
@@ -30,6 +31,7 @@ class Borrowed:
     producer : Producer
     complaint : KafkaError or None
         The connections' last error during this task.
+    counts : PartitionCounts
     notes : object
         Anything that the borrower keeps for the next one; None at first.
     spent : bool
@@ -42,6 +44,7 @@ class Borrowed:
         self.spent = False
         self._armed = False
         self.producer = Producer({**config, "error_cb": self._complain})
+        self.counts = PartitionCounts(self.producer)
 
     def _complain(self, error: KafkaError) -> None:
         # "All brokers are down" must not replace the error that says why.

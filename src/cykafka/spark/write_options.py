@@ -40,13 +40,8 @@ _DELIVERY_TIMEOUT_MS = 120_000
 # The most memory for a task's records in the queue. librdkafka's own default, 1 GiB, is more than
 # clusters leave to Python beside the JVM.
 _QUEUE_KBYTES = 65_536
-# The most records of a task in the queue or in flight. With so few, a record is still in the
-# processor's cache when it is sent and acknowledged. That saves a third of the producer's time for
-# records of 100 bytes.
-_QUEUE_RECORDS = 20_000
-# With a linger.ms above this, ms, records shall gather: then the queue has librdkafka's default.
-_LINGER_MS = 20.0
-_QUEUE_RECORDS_LINGERING = 100_000
+# librdkafka's default: the most records of a task in the queue or in flight.
+_QUEUE_RECORDS = 100_000
 # How long a task may take. After a crash, its open transaction can block readers for so long.
 _TRANSACTION_TIMEOUT_MS = 300_000
 
@@ -110,7 +105,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
         "queue.buffering.max.messages": str(_QUEUE_RECORDS),
     }
     config = client_config(given, role="sink", defaults=defaults)
-    _check_queue(config, given)
+    _check_queue(config)
     if transaction is not None:
         _transactional_config(config, given)
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
@@ -152,22 +147,13 @@ def _topic(given: Mapping[str, str]) -> str | None:
     return topic
 
 
-def _check_queue(config: ClientConfig, given: Mapping[str, str]) -> None:
+def _check_queue(config: ClientConfig) -> None:
     """Check `queue.buffering.max.messages`, because the sink uses the number, too."""
     name = "queue.buffering.max.messages"
     text = config[name].strip()
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f'option kafka.{name}: expected a whole number, got "{text}"')
     config[name] = str(int(text))
-    if f"kafka.{name}" not in given and _lingers(config.get("linger.ms", "0")):
-        config[name] = str(_QUEUE_RECORDS_LINGERING)
-
-
-def _lingers(text: str) -> bool:
-    try:
-        return float(text) > _LINGER_MS
-    except ValueError:
-        return False  # librdkafka reports the error
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from cykafka import Delivery, DeliveryError, KafkaError, KafkaException, Producer
 from cykafka.spark.producers import Borrowed, keeping, take
+from cykafka.spark.row_order import RowOrder, Rows
 from cykafka.spark.write_options import WriteOptions
 
 __all__ = ["KafkaWriteError", "Written", "write_batches", "write_task"]
@@ -89,6 +90,7 @@ def write_batches(
         Records failed. The error says how many, where, and why.
     """
     producer = borrowed.producer
+    order = RowOrder(options, borrowed.counts)
     pending: deque[_Sent] = deque()
     rows = in_flight = 0
     # Send the next batch when half of the queue is free. If it went whenever a few records fit,
@@ -100,8 +102,8 @@ def write_batches(
                 continue
             while pending and (in_flight > half or pending[0].delivery.done):
                 pending[0].delivery.wait()
-                in_flight -= pending.popleft().batch.num_rows
-            pending.append(_Sent(_publish(producer, options, batch, rows), batch, rows))
+                in_flight -= pending.popleft().rows.given.num_rows
+            pending.append(_send(producer, options, order.sort(batch), rows))
             rows += batch.num_rows
             in_flight += batch.num_rows
         # Unlike a wait for a delivery, flush() sends lingering records at once.
@@ -117,16 +119,15 @@ def write_batches(
 
 @dataclass
 class _Sent:
-    """A batch on its way."""
+    """Rows on their way."""
 
     delivery: Delivery
-    batch: RecordBatch
-    first: int  # the number of its first row in the task
+    rows: Rows
+    first: int  # the number of their first row in the task
 
 
-def _publish(
-    producer: Producer, options: WriteOptions, batch: RecordBatch, first: int
-) -> Delivery:
+def _send(producer: Producer, options: WriteOptions, rows: Rows, first: int) -> _Sent:
+    batch = rows.given
     if options.topic is None and batch.column("topic").null_count:
         row = first + pc.index(pc.is_null(batch.column("topic")), True).as_py()
         raise KafkaWriteError(
@@ -134,9 +135,9 @@ def _publish(
             "rows out"
         )
     try:
-        return producer.publish_arrow(
+        delivery = producer.publish_arrow(
             options.topic,
-            batch,
+            rows.batch,
             key=options.key,
             headers=options.headers,
             timestamp=options.timestamp,
@@ -144,6 +145,7 @@ def _publish(
         )
     except ValueError as error:
         raise _unfit(options, batch, first, error) from error
+    return _Sent(delivery, rows, first)
 
 
 # -- errors
@@ -157,13 +159,13 @@ def _failure(
     firsts: dict[tuple[str, int, int], tuple[int, KafkaError]] = {}
     rows = 0
     for sent in pending:
-        rows += sent.batch.num_rows
+        rows += sent.rows.batch.num_rows
         partitions = sent.delivery.partitions
         for index, error in sent.delivery.errors.items():
-            topic = options.topic or sent.batch.column("topic")[index].as_py()
+            topic = options.topic or sent.rows.batch.column("topic")[index].as_py()
             key = (topic, partitions[index], error.code())
             counts[key] += 1
-            firsts.setdefault(key, (sent.first + index, error))
+            firsts.setdefault(key, (sent.first + sent.rows.place(index), error))
     lines = [
         f"{_place(*key[:2])}: {_words(error)}: {counts[key]} record(s), the first in row {row} "
         "of the task"

@@ -172,27 +172,14 @@ def test_producer_settings_match_the_jvm_connector() -> None:
     assert made(kafka__message__timeout__ms="5").config["delivery.timeout.ms"] == "5"
 
 
-@pytest.mark.parametrize(
-    ("linger", "expected"),
-    [("20", "20000"), ("20.5", "100000"), ("100", "100000"), ("x", "20000")],
-)
-def test_longer_linger_allows_more_queued_records(linger: str, expected: str) -> None:
-    name = "queue.buffering.max.messages"
-    assert made(kafka__linger__ms=linger).config[name] == expected
-    own = made(kafka__linger__ms=linger, kafka__queue__buffering__max__messages="7")
-    assert own.config[name] == "7"
-
-
 @pytest.mark.parametrize("text", ["abc", "-1", "0x100", "100.5", "1_000", ""])
 def test_the_length_of_the_queue_is_a_number(text: str) -> None:
     error_text = refusal(kafka__queue__buffering__max__messages=text)
     assert "option kafka.queue.buffering.max.messages: expected a whole number" in error_text
 
 
-def test_worker_queues_few_records_by_default() -> None:
-    assert made().config["queue.buffering.max.messages"] == "20000"
-    more = made(kafka__queue__buffering__max__messages="100000").config
-    assert more["queue.buffering.max.messages"] == "100000"
+def test_limits_of_the_queue_can_be_set() -> None:
+    assert made().config["queue.buffering.max.messages"] == "100000"
     assert made(kafka__queue__buffering__max__messages=" 010 ").config[
         "queue.buffering.max.messages"
     ] == "10"  # fmt: skip

@@ -1,0 +1,3 @@
+from typing import Any
+
+def key_partitions(data: Any, partitioner: str, partition_count: int) -> bytes: ...
