@@ -6,14 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyarrow import RecordBatch
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter
 
 from cykafka.spark.transactions import write_in_transaction
+from cykafka.spark.versions import HAS_STREAM_ARROW_WRITER
 from cykafka.spark.write_options import WriteOptions, write_options
 from cykafka.spark.writing import Written, write_task
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
+else:
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 __all__ = ["batch_writer", "stream_writer"]
 
@@ -73,6 +78,11 @@ def stream_writer(
     Raises
     ------
     ValueError
-        See `write_options`.
+        PySpark is older than 4.1; or see `write_options`.
     """
+    if not HAS_STREAM_ARROW_WRITER:
+        raise ValueError(
+            "a stream into Kafka needs PySpark 4.1 or newer; with PySpark 4.0 write the "
+            'micro-batches: writeStream.foreachBatch() with batch.write.format("cykafka")'
+        )
     return KafkaStreamWriter(write_options(options, schema, stream=True))

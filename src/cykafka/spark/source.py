@@ -1,50 +1,42 @@
 """The data source ``cykafka``, from which Spark gets readers and writers.
 
-Spark pickles readers to the executors, so they hold values and no handles. `planner` makes the
-clients on the driver, `worker` those on the executors.
+`planner` makes the clients on the driver, `worker` those on the executors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
-    import pyarrow as pa
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceReader,
-        DataSourceStreamReader,
-        InputPartition,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
+    import pyarrow  # noqa: F401
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 except ImportError as error:
     raise ImportError(
-        "Kafka in PySpark needs pyspark 4.2 or newer, and pyarrow: pip install 'cykafka[spark]'"
+        "Kafka in PySpark needs pyspark 4.0 or newer, and pyarrow: pip install 'cykafka[spark]'"
     ) from error
 
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
-from cykafka.spark.planner import Planner, tasks_of
-from cykafka.spark.schema import Projection, source_schema
-from cykafka.spark.stream import StreamPlan
-from cykafka.spark.worker import read_ranges
+from cykafka.spark.planner import Planner
+from cykafka.spark.reading import Reader
+from cykafka.spark.schema import source_schema
+from cykafka.spark.versions import HAS_FILTERS, HAS_READ_LIMITS
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Filter
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        Filter,
+    )
     from pyspark.sql.types import StructType
 
     from cykafka.spark.pushdown import Condition, RowCondition
 
-__all__ = ["BatchReader", "CyKafkaDataSource", "StreamReader", "TaskRanges"]
+__all__ = ["BatchReader", "CyKafkaDataSource"]
 
 
 class CyKafkaDataSource(DataSource):
@@ -61,11 +53,20 @@ class CyKafkaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.of(self.options, "batch")
         if options.pushdown:
+            if not HAS_FILTERS:
+                raise ValueError("option pushdown needs PySpark 4.1 or newer; remove it")
             return PushdownReader(options, schema)
         return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(ReadOptions.of(self.options, "stream"), schema)
+        options = ReadOptions.of(self.options, "stream")
+        if HAS_READ_LIMITS:
+            from cykafka.spark.stream_reader import StreamReader
+
+            return StreamReader(options, schema)
+        from cykafka.spark.old_stream_reader import OldStreamReader
+
+        return OldStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from cykafka.spark.sink import batch_writer
@@ -78,38 +79,7 @@ class CyKafkaDataSource(DataSource):
         return stream_writer(self.options, schema, overwrite)
 
 
-class TaskRanges(InputPartition):
-    """The ranges that one task reads."""
-
-    def __init__(self, ranges: Sequence[PartitionRange]) -> None:
-        super().__init__(tuple(ranges))
-
-    def __repr__(self) -> str:
-        return f"TaskRanges({', '.join(map(str, self.value))})"
-
-
-class _Reader:
-    """The common part of batches and streams: how a task reads."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self.options = options
-        self.projection = Projection(schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        ranges = partition.value
-        if not ranges:  # if no partitions are planned, Spark reads a partition whose value is None
-            return iter(())
-        return read_ranges(ranges, self.options, self.projection.names, self.finish)
-
-    def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that Spark gets."""
-        return self.projection.finish(batch)
-
-    def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
-        return [TaskRanges(task) for task in tasks_of(ranges, self.options)]
-
-
-class BatchReader(_Reader, DataSourceReader):
+class BatchReader(Reader, DataSourceReader):
     """A batch read. Its start and end are fixed when it is planned."""
 
     def partitions(self) -> list[InputPartition]:
@@ -156,40 +126,3 @@ class PushdownReader(BatchReader):
         from cykafka.spark.pushdown import matching
 
         return super().finish(matching(self.of_rows, batch) if self.of_rows else batch)
-
-
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. The reader on the driver plans offsets; its copies on the executors read."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self.plan = StreamPlan(options)
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self.plan.initial()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark takes one limit from Python; `StreamPlan.latest` applies all limits of the options.
-        if self.options.max_offsets is not None:
-            return ReadMaxRows(self.options.max_offsets)
-        if self.options.min_offsets is not None:
-            return ReadMinRows(self.options.min_offsets)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return self.plan.latest(start, limited=not isinstance(limit, ReadAllAvailable))
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self.plan.freeze()
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self.plan.report()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self.tasks(self.plan.ranges(start, end))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint has the offsets."""
-
-    def stop(self) -> None:
-        self.plan.close()

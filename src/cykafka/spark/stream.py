@@ -60,6 +60,10 @@ class StreamPlan:
         """Read only up to the present ends of the partitions (Trigger.AvailableNow)."""
         self._target = self.planner.ends(self.planner.partitions())
 
+    def unfreeze(self) -> None:
+        """Read new records again."""
+        self._target = None
+
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """The end of the batch that begins at `start`; `start` itself if there are no records.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
 from cykafka.spark.jobs.values import decoded
@@ -37,7 +37,7 @@ def begin(run: Run[Archive]) -> StreamingQuery:
     records, folders = _rows(run)
     config = run.config
     with naming("path", config.path):
-        folder = Folder(run.spark, config.path)
+        folder = run.driver.folder(config.path)
     with naming("checkpoint", config.checkpoint):
         claim = Claim(run, folder, folders)
     claim.check()
@@ -51,7 +51,7 @@ def begin(run: Run[Archive]) -> StreamingQuery:
             writer.format("parquet")
             .partitionBy(*folders)
             .option("compression", config.compression)
-            .option("path", config.path)
+            .option("path", run.place(config.path))
         )
 
     query = start(run, records, prepare)

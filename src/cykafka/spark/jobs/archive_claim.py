@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ class Claim:
     Parameters
     ----------
     run : Run
-    folder : Folder
+    folder : AnyFolder
         The archive's folder.
     folders : list of str
         The columns that become folders.
     """
 
-    def __init__(self, run: Run[Archive], folder: Folder, folders: list[str]) -> None:
+    def __init__(self, run: Run[Archive], folder: AnyFolder, folders: list[str]) -> None:
         config = run.config
         self._folder = folder
         self._path: str = config.path
         self._checkpoint: str = config.checkpoint
-        self._state = Folder(run.spark, config.checkpoint)
+        self._state = run.driver.folder(config.checkpoint)
         self._form: dict[str, Any] = {
             "file_names": config.file_names,
             "folders": folders,

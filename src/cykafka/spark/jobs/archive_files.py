@@ -9,11 +9,11 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.folders import AnyFolder
 from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from cykafka.spark.jobs.archive_claim import Claim
     from cykafka.spark.jobs.config import Archive
@@ -60,7 +60,7 @@ class Undone:
     spans: dict[Partition, tuple[int, int]]
 
 
-def undone(checkpoint: Folder) -> Undone | None:
+def undone(checkpoint: AnyFolder) -> Undone | None:
     """The micro-batch that a query repeats when it starts from this checkpoint, if any."""
     planned = max(_numbers(checkpoint, "offsets"), default=None)
     if planned is None or planned in _numbers(checkpoint, "commits"):
@@ -77,11 +77,11 @@ def undone(checkpoint: Folder) -> Undone | None:
     return Undone(planned, spans)
 
 
-def _numbers(checkpoint: Folder, name: str) -> set[int]:
+def _numbers(checkpoint: AnyFolder, name: str) -> set[int]:
     return {int(each) for each in checkpoint.names(name) if each.isascii() and each.isdigit()}
 
 
-def _planned(checkpoint: Folder, number: int) -> tuple[Offsets, Offsets]:
+def _planned(checkpoint: AnyFolder, number: int) -> tuple[Offsets, Offsets]:
     """The end of a micro-batch; and its start, or {} if the end does not carry it."""
     version, *lines = checkpoint.read(f"offsets/{number}").splitlines()
     # After the version come a line of Spark's own and one line for each source: here one.
@@ -110,7 +110,7 @@ class Files:
     Parameters
     ----------
     run : Run
-    folder : Folder
+    folder : AnyFolder
         The archive's folder.
     folders : list of str
         The columns that become folders.
@@ -118,10 +118,9 @@ class Files:
     """
 
     def __init__(
-        self, run: Run[Archive], folder: Folder, folders: list[str], claim: Claim
+        self, run: Run[Archive], folder: AnyFolder, folders: list[str], claim: Claim
     ) -> None:
         config = run.config
-        self._spark = run.spark
         self._folder = folder
         self._folders = folders
         self._claim = claim
@@ -129,9 +128,9 @@ class Files:
         # Use a subfolder for this job: the staging folder may have other content.
         staging = config.staging or folder.address.rstrip("/") + ".unfinished"
         job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
-        self._staging = Folder(run.spark, f"{staging.rstrip('/')}/cykafka-{job}")
+        self._staging = run.driver.folder(f"{staging.rstrip('/')}/cykafka-{job}")
         self._staging.delete()  # a crash may have left files
-        self._undone = undone(Folder(run.spark, config.checkpoint))
+        self._undone = undone(run.driver.folder(config.checkpoint))
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
 
@@ -140,7 +139,7 @@ class Files:
         place = uuid.uuid4().hex
         staged = f"{self._staging.address}/{place}"
         count = self._stage(batch, staged)
-        moves, there = self._staged(staged)
+        moves, there = self._staged(batch.sparkSession, staged)
         if there != count:
             raise RuntimeError(
                 f"the micro-batch has {count} records, but only {there} of them are in the files "
@@ -171,7 +170,7 @@ class Files:
         ).option("compression", self._compression).parquet(staged)
         return int(seen.get.get("count") or 0)
 
-    def _staged(self, staged: str) -> tuple[list[tuple[str, File]], int]:
+    def _staged(self, spark: SparkSession, staged: str) -> tuple[list[tuple[str, File]], int]:
         """The staged files of a batch with their final names, and their number of records.
 
         This reads the column `offset` of the files. The offsets of the batch are known without it,
@@ -180,7 +179,7 @@ class Files:
         from pyspark.sql import functions as F
 
         files = (
-            self._spark.read.schema("offset BIGINT")
+            spark.read.schema("offset BIGINT")
             .option("recursiveFileLookup", "true")
             .parquet(staged)
             .groupBy(F.col("_metadata.file_path").alias("file"))

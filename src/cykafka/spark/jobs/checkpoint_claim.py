@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.config import Archive, Mirror, StreamConfig
-from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.targets import cluster_of
 
@@ -34,10 +34,10 @@ def claim_checkpoint(run: Run[StreamConfig]) -> None:
         The checkpoint belongs to another job or target, or cannot be created.
     """
     with naming("checkpoint", run.config.checkpoint):
-        _claim(run, Folder(run.spark, run.config.checkpoint))
+        _claim(run, run.driver.folder(run.config.checkpoint))
 
 
-def _claim(run: Run[StreamConfig], folder: Folder) -> None:
+def _claim(run: Run[StreamConfig], folder: AnyFolder) -> None:
     own = _own(run)
     found = _note(folder)
     if any(folder.names("offsets")):  # else no micro-batch was planned, so no position can be lost
@@ -52,7 +52,7 @@ def _own(run: Run[StreamConfig]) -> dict[str, Any]:
     config = run.config
     own: dict[str, Any] = {"job": config.job}
     if isinstance(config, Archive):
-        own["path"] = Folder(run.spark, config.path).address.rstrip("/")
+        own["path"] = run.driver.folder(config.path).address.rstrip("/")
         return own
     if isinstance(config, Mirror):
         own["to"] = config.to
@@ -61,7 +61,7 @@ def _own(run: Run[StreamConfig]) -> dict[str, Any]:
     return own
 
 
-def _note(folder: Folder) -> dict[str, Any] | None:
+def _note(folder: AnyFolder) -> dict[str, Any] | None:
     """The content of the checkpoint's note; None if the note is missing or invalid."""
     if not folder.exists(NOTE):
         return None
@@ -75,7 +75,7 @@ def _note(folder: Folder) -> dict[str, Any] | None:
 def _check(run: Run[StreamConfig], found: dict[str, Any] | None, own: dict[str, Any]) -> None:
     # If the archive has a note, the archive's claim has already checked that it names this query.
     config = run.config
-    known = isinstance(config, Archive) and Folder(run.spark, config.path).exists(ARCHIVE_NOTE)
+    known = isinstance(config, Archive) and run.driver.folder(config.path).exists(ARCHIVE_NOTE)
     if found is None:
         if known:
             return

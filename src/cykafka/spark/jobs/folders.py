@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.problems import wrong_value
@@ -13,7 +13,22 @@ from cykafka.spark.jobs.problems import wrong_value
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Folder", "naming"]
+__all__ = ["AnyFolder", "Folder", "naming"]
+
+
+class AnyFolder(Protocol):
+    """The methods of a folder, whatever makes its requests; see `Folder`."""
+
+    address: str
+
+    def exists(self, name: str = "") -> bool: ...
+    def names(self, name: str = "") -> Iterator[str]: ...
+    def make(self, name: str = "") -> None: ...
+    def take(self, source: Any, from_name: str, name: str) -> None: ...
+    def copy(self, other: Any) -> None: ...
+    def delete(self, name: str = "") -> None: ...
+    def read(self, name: str) -> str: ...
+    def write(self, name: str, words: str) -> None: ...
 
 
 @contextmanager

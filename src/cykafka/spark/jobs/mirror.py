@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from cykafka.spark.jobs.batch_results import WOULD_SEND
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records import (
@@ -24,6 +25,7 @@ from cykafka.spark.jobs.streams import (
     records_stream,
     send,
     start,
+    would_send,
 )
 from cykafka.spark.jobs.values import decoded
 
@@ -68,39 +70,44 @@ def run(run: Run[Mirror]) -> Summary:
         return run.summary
     if config.transform:
         records = _transformed(run.spark, config.transform, records)
-    out = observed(_targets(run, records), **_counts())
-    out = _written(run, out)
-    send(run, out, _options(run))
+    out = observed(_targets(config, records), **_counts())
+    out = _written(config, out)
+    send(run, out, _options(config))
     return run.summary
 
 
 def _by_batches(run: Run[Mirror], transform: str) -> Any:
     """A function that writes a micro-batch whose records may be unreadable."""
-    from pyspark.sql import Observation
+    # With Spark Connect, the function runs on the server, with copies of what it refers to.
+    config, results = run.config, run.results
+    results.is_used = True
 
     def write(batch: DataFrame, number: int) -> None:
+        from pyspark.sql import Observation
+
         batch = batch.persist()
         try:
             good = _transformed(batch.sparkSession, transform, batch.where("error IS NULL"))
             bad = batch.where("error IS NOT NULL").select("source", "error")
             seen = Observation()
-            out = _targets(run, good).unionByName(_targets(run, bad))
+            out = _targets(config, good).unionByName(_targets(config, bad))
             out = out.observe(seen, *counts_of(_counts()))
-            out = _written(run, out)
-            if run.config.dry_run:
-                run.tell_targets(out.groupBy("topic").count().collect())
+            out = _written(config, out)
+            targets = {}
+            if config.dry_run:
+                targets[WOULD_SEND] = would_send(out)
             else:
                 writer = out.write.format("cykafka").mode("append")
-                writer.options(**_options(run)).save()
-            run.extra[number] = seen.get
+                writer.options(**_options(config)).save()
+            results.put(number, {**seen.get, **targets})
         finally:
             batch.unpersist()
 
     return write
 
 
-def _options(run: Run[Mirror]) -> dict[str, str]:
-    return {**run.config.sink_options(), "includeTimestamp": "true", "includeHeaders": "true"}
+def _options(config: Mirror) -> dict[str, str]:
+    return {**config.sink_options(), "includeTimestamp": "true", "includeHeaders": "true"}
 
 
 def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
@@ -115,10 +122,11 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
     for attempt in attempts:
         try:
             out = spark.sql(attempt)
+            columns = out.columns  # Spark Connect analyzes a query only here
         except AnalysisException as error:  # ParseException, too
             failure = error
             continue
-        if out.columns.count("source") > 1:
+        if columns.count("source") > 1:
             continue  # the query selects it itself
         _check(out)
         return out
@@ -152,11 +160,9 @@ def _check(out: DataFrame) -> None:
         raise ConfigError(problems)
 
 
-def _targets(run: Run[Mirror], rows: DataFrame) -> DataFrame:
+def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
     """The columns to write, and `is_bad`."""
     from pyspark.sql import functions as F
-
-    config = run.config
 
     def given(name: str) -> Column:
         column = F.col(name) if name in rows.columns else F.col(f"source.{name}")
@@ -211,7 +217,7 @@ def _counts() -> dict[str, Column]:
     return {"sent": ~F.col("is_bad"), "bad": F.col("is_bad")}
 
 
-def _written(run: Run[Mirror], out: DataFrame) -> DataFrame:
-    if not run.config.dead_letter_topic:
+def _written(config: Mirror, out: DataFrame) -> DataFrame:
+    if not config.dead_letter_topic:
         out = out.where("NOT is_bad")
     return out.drop("is_bad")

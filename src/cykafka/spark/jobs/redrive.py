@@ -94,7 +94,7 @@ def _fate(run: Run[Redrive], rows: DataFrame) -> Column:
         return fate
     try:
         condition = F.expr(where)
-        rows.where(condition)
+        _ = rows.where(condition).schema  # Spark Connect analyzes a condition only here
     except AnalysisException as error:  # ParseException, too
         raise wrong_value("where", where, told_by_spark(error)) from None
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")

@@ -6,13 +6,14 @@ import functools
 import json
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
-from cykafka.spark.jobs.folders import Folder, naming
+from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
@@ -68,7 +69,10 @@ def run(run: Run[Replay]) -> Summary:
             for part in parts:
                 run.summary.cover(part.topic, part.partition, part.start, part.end)
                 run.summary.add(part.records, part.bytes, 0, {})
-            run.tell_targets([(config.to or part.topic, part.records) for part in parts])
+            would: Counter[str] = Counter()
+            for part in parts:
+                would[config.to or part.topic] += part.records
+            run.summary.tell_targets(would)
             run.summary.add(0, 0, 0, {"sent": 0})
         else:
             _send(run, records)
@@ -100,6 +104,7 @@ def _selected(run: Run[Replay]) -> DataFrame:
     if config.where:
         try:
             records = records.where(config.where)
+            _ = records.schema  # Spark Connect analyzes a condition only here
         except AnalysisException as error:  # ParseException, too
             raise wrong_value("where", config.where, told_by_spark(error)) from None
     return records
@@ -110,16 +115,18 @@ def _archive(run: Run[Replay]) -> DataFrame:
 
     path = run.config.path
     with naming("path", path):
-        there = Folder(run.spark, path).exists()
+        folder = run.driver.folder(path)
+        there = folder.exists()
     if not there:
         raise wrong_value("path", path, "the folder does not exist")
     try:
-        found = run.watched("listing the archive", lambda: run.spark.read.parquet(path))
+        place = run.place(path)
+        found = run.watched("listing the archive", lambda: run.spark.read.parquet(place).columns)
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
         raise wrong_value("path", path, "the folder has no Parquet files") from None
-    missing = [name for name in _NEEDED if name not in found.columns]
+    missing = [name for name in _NEEDED if name not in found]
     if missing:
         raise wrong_value(
             "path",
@@ -129,7 +136,7 @@ def _archive(run: Run[Replay]) -> DataFrame:
         )
     # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
     schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
-    return run.spark.read.schema(schema).parquet(path)
+    return run.spark.read.schema(schema).parquet(place)
 
 
 def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
@@ -218,7 +225,7 @@ def _sender(
 
     config = run.config
     bounds = _bounds(run, step)
-    tasks = min(len(step), run.spark.sparkContext.defaultParallelism)
+    tasks = min(len(step), run.driver.parallelism())
     # One task has all records of a partition, so one producer sends them in order.
     ordered = (
         _chosen(records, step, bounds)
@@ -321,7 +328,7 @@ class _Note:
 
     def __init__(self, run: Run[Replay]) -> None:
         config = run.config
-        self._folder = Folder(run.spark, config.checkpoint) if config.checkpoint else None
+        self._folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
         # A replay with other values of these keys must not resume at this position.
         names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
         self._of = {name: getattr(config, name) for name in names}

@@ -92,6 +92,12 @@ class Summary:
             low, high = self.ranges.get((topic, partition), (start, end))
             self.ranges[topic, partition] = min(low, start), max(high, end)
 
+    def tell_targets(self, counts: Mapping[str, int]) -> None:
+        """Add the records by topic that a dry run would send."""
+        would = self.details.setdefault("would_send", {})
+        for topic, count in counts.items():
+            would[topic] = would.get(topic, 0) + count
+
     def add(self, records: int, size: int, bad: int, counts: Mapping[str, int]) -> None:
         """Add records to the counts."""
         self.records += records

@@ -16,6 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from cykafka.spark.jobs.batch_results import BatchResults
+from cykafka.spark.jobs.connect_session import connect_session, server_of
+from cykafka.spark.jobs.drivers import driver_of
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.health import Health
 from cykafka.spark.jobs.problems import ConfigError
@@ -90,12 +93,16 @@ class Run(Generic[C]):
     ----------
     summary : Summary
         The job's result so far, also if the job fails.
-    extra : dict
+    driver : Driver
+        What the session's driver can do.
+    results : BatchResults
         By number of micro-batch: counts that Spark does not report.
     at_end : list of callable
         Functions to call after the query has ended.
+    scratch : AnyFolder
+        A folder on the driver's machine, which does not exist until it is needed.
     stop_file : Path
-        The file whose existence stops the job's streams.
+        The file in it whose existence stops the job's streams.
     """
 
     def __init__(
@@ -115,16 +122,26 @@ class Run(Generic[C]):
         self.health = Health() if health is None else health
         self.metrics = metrics
         self.summary = Summary(config.job, dry_run=config.is_dry_run)
-        self.extra: dict[int, dict[str, Any]] = {}
         self.at_end: list[Callable[[], None]] = []
-        self.stop_file = Path(tempfile.gettempdir(), f"cykafka-stop-{uuid.uuid4().hex}")
+        self.driver = driver_of(spark)
+        name = f"cykafka-run-{uuid.uuid4().hex}"
+        folder = Path("/tmp" if self.driver.is_remote else tempfile.gettempdir(), name)
+        self.scratch = self.driver.scratch(str(folder))
+        self.stop_file = folder / "stop"
+        self.results = BatchResults(self.scratch if self.driver.is_remote else None)
         self._log = log
 
-    def tell_targets(self, rows: list[Any]) -> None:
-        """Add up the records that a dry run would send. A row has a topic and a count."""
-        would = self.summary.details.setdefault("would_send", {})
-        for topic, count in rows:
-            would[topic] = would.get(topic, 0) + count
+    def place(self, address: str) -> str:
+        """The address of a folder for Spark's own readers and writers.
+
+        With Spark Connect it has a scheme, so that Spark means the same file system as `driver`.
+        """
+        return self.driver.folder(address).address if self.driver.is_remote else address
+
+    def stop_streams(self) -> None:
+        """Make the file that stops the job's streams."""
+        self.scratch.make()
+        self.scratch.write(self.stop_file.name, "")
 
     def tell(self, words: str, **fields: Any) -> None:
         """Show the job's progress, which Spark has answered, and new warnings; export its counts.
@@ -161,17 +178,6 @@ class Run(Generic[C]):
             except Exception as error:  # must not hide the error that ended the job
                 self.warn(f"a cleanup at the end of the job failed: {explained(error)}")
 
-    def has_lost_spark(self) -> bool:
-        """Whether Spark ended while the job was running: the cluster ended it, or its JVM died.
-
-        A streaming query does not notice before there are records to read.
-        """
-        try:
-            context: Any = self.spark.sparkContext._jsc
-            return bool(context.sc().isStopped())
-        except Exception:  # the JVM does not answer
-            return True
-
     def watched(self, what: str, work: Callable[[], T]) -> T:
         """The result of `work`, which runs Spark jobs; show their tasks as progress.
 
@@ -188,8 +194,8 @@ class Run(Generic[C]):
             while not done.wait(_POLL_S):
                 if self.stop.asked:
                     # Cancel each time: `work` may start another job after the last cancel.
-                    self.spark.sparkContext.cancelAllJobs()
-                done_tasks, tasks = self._tasks()
+                    self.driver.cancel()
+                done_tasks, tasks = self.driver.tasks()
                 self.health.moved()
                 if self.metrics is not None:
                     self.metrics.set_tasks(done_tasks, tasks)
@@ -211,15 +217,6 @@ class Run(Generic[C]):
             watcher.join()
         return result
 
-    def _tasks(self) -> tuple[int, int]:
-        """The tasks of the stages that run now: how many are done, and how many there are."""
-        tracker = self.spark.sparkContext.statusTracker()
-        done = total = 0
-        for stage in tracker.getActiveStageIds():
-            info = tracker.getStageInfo(stage)
-            if info is not None:
-                done, total = done + info.numCompletedTasks, total + info.numTasks
-        return done, total
 
 
 @contextmanager
@@ -239,6 +236,14 @@ def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]
     RuntimeError
         There is no Java, or Spark did not start.
     """
+    if log is not None:
+        # This logger repeats, as JSON, errors that the job reports itself.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    server = server_of(config)
+    if server is not None:
+        with connect_session(config, server) as spark:
+            yield spark
+        return
     conf = _settings(config, log is None)
     from cykafka.spark.java import find_java, java_version
 
@@ -248,9 +253,6 @@ def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    if log is not None:
-        # This logger repeats, as JSON, errors that the job reports itself.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     # These become arguments of a process, which other users can see.
     public = [(name, value) for name, value in conf.items() if not is_secret(name)]
     settings = SparkConf(loadDefaults=False).setAll(public)

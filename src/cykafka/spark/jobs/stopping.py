@@ -11,7 +11,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.options import ReadOptions
-from cykafka.spark.source import CyKafkaDataSource, StreamReader
+from cykafka.spark.source import CyKafkaDataSource
+from cykafka.spark.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader

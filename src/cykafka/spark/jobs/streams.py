@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
+from cykafka.spark.jobs.batch_results import WOULD_SEND, BatchResults
 from cykafka.spark.jobs.checkpoint_claim import claim_checkpoint
-from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.report import Summary, human_bytes
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.offsets import Offsets, Partition
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send", "start",
-           "total_bytes"]  # fmt: skip
+           "total_bytes", "would_send"]  # fmt: skip
 
 _POLL_S = 0.25
 _METRICS = "cykafka"
@@ -141,9 +141,9 @@ def _checkpoint(run: Run[StreamConfig]) -> str:
     """The checkpoint; for a dry run a copy, which the end of the run deletes."""
     config = run.config
     if not config.is_dry_run:
-        return str(config.checkpoint)
-    real = Folder(run.spark, config.checkpoint)
-    copy = Folder(run.spark, f"{real.address.rstrip('/')}.dry-run-{uuid.uuid4().hex[:8]}")
+        return run.place(config.checkpoint)
+    real = run.driver.folder(config.checkpoint)
+    copy = run.driver.folder(f"{real.address.rstrip('/')}.dry-run-{uuid.uuid4().hex[:8]}")
     run.at_end.append(copy.delete)
     real.copy(copy)
     return copy.address
@@ -161,14 +161,14 @@ class Tally:
     def __init__(
         self,
         summary: Summary,
-        extra: dict[int, dict[str, Any]] | None = None,
+        results: BatchResults | None = None,
         begins: Callable[[list[Partition]], Offsets] | None = None,
         metrics: JobMetrics | None = None,
     ) -> None:
         self._summary = summary
         self._begins = begins
         self._metrics = metrics
-        self._extra = {} if extra is None else extra
+        self._results = BatchResults() if results is None else results
         self._last = -1
         self.speed = 0.0
         self.lag: Offsets | None = None
@@ -195,16 +195,18 @@ class Tally:
                 continue
             metrics: dict[str, Any] = {}
             for name, values in (report.get("observedMetrics") or {}).items():
-                metrics.update(values if name.startswith(_METRICS) else {})
+                metrics.update(_named(values) if name.startswith(_METRICS) else {})
             if not metrics and not report.get("numInputRows"):
                 self._take_lag(report)
                 continue  # no data, and the next batch will have the same number
             self._last, news = report["batchId"], True
-            metrics.update(self._extra.pop(report["batchId"], {}))
+            metrics.update(self._results.pop(report["batchId"], {}))
             self._count(report, metrics)
         return news
 
-    def _count(self, report: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
+    def _count(self, report: Mapping[str, Any], metrics: dict[str, Any]) -> None:
+        if WOULD_SEND in metrics:
+            self._summary.tell_targets(metrics.pop(WOULD_SEND))
         named = {
             name: int(count or 0)
             for name, count in metrics.items()
@@ -269,6 +271,13 @@ class Tally:
             "behind": self.behind,
         }
 
+def _named(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Observed metrics by name. With Spark Connect, a report has names and values apart."""
+    if row.keys() == {"schema", "values"}:
+        names = [field["name"] for field in row["schema"]["fields"]]
+        return dict(zip(names, row["values"], strict=True))
+    return row
+
 
 def _begins(run: Run[StreamConfig], partitions: list[Partition]) -> Offsets:
     """The first offsets of partitions now; empty if the request fails."""
@@ -299,11 +308,11 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
     """
     config, summary = run.config, run.summary
     began = time.monotonic()
-    tally = Tally(summary, run.extra, lambda partitions: _begins(run, partitions), run.metrics)
+    tally = Tally(summary, run.results, lambda partitions: _begins(run, partitions), run.metrics)
     deadline: float | None = None
     cut_off = False
     run.health.moved()
-    run.at_end.append(lambda: run.stop_file.unlink(missing_ok=True))
+    run.at_end.append(run.scratch.delete)
     try:
         while query.isActive:
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
@@ -315,13 +324,13 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
                 run.health.moved()
             run.health.doing(_SOURCE.sub("Kafka", config.redact(status["message"])))
             run.tell(tally.words(), **tally.fields())
-            if run.has_lost_spark():
+            if run.driver.has_ended():
                 raise _SparkLostError
             if not run.stop.asked:
                 continue
             if deadline is None:
                 deadline = time.monotonic() + config.stop_timeout
-                run.stop_file.touch(mode=0o600, exist_ok=False)
+                run.stop_streams()
             if not query.status["isTriggerActive"]:
                 query.stop()
             elif time.monotonic() > deadline or run.stop.asked > 1:
@@ -334,7 +343,7 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
             tally.poll(query, ended=True)
         if isinstance(error, _SparkLostError) or not isinstance(error, Exception):
             raise
-        if run.has_lost_spark():
+        if run.driver.has_ended():
             raise _SparkLostError from error  # the query's error is only a consequence
         raise
     else:
@@ -357,17 +366,26 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
         raise Stopped("stopped before all records were read: a restart continues from there")
 
 
+def would_send(out: DataFrame) -> dict[str, int]:
+    """The number of records by topic."""
+    rows = out.groupBy("topic").count().collect()
+    return {row["topic"]: row["count"] for row in rows}
+
+
 def send(run: Run[StreamConfig], out: DataFrame, options: Mapping[str, str]) -> None:
     """Run the query that sends records, with these options of the sink.
 
     A dry run has a copy of the checkpoint, and counts the records instead.
     """
 
-    def tell(batch: DataFrame, _number: int) -> None:
-        run.tell_targets(batch.groupBy("topic").count().collect())
+    results = run.results
+
+    def tell(batch: DataFrame, number: int) -> None:
+        results.put(number, {WOULD_SEND: would_send(batch)})
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         if run.config.is_dry_run:
+            results.is_used = True
             return writer.foreachBatch(tell)
         return writer.format("cykafka").options(**options)
 

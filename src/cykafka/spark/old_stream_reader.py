@@ -1,0 +1,71 @@
+"""The reader of a stream, for PySpark 4.0 and 4.1.
+
+There Spark requests the end of a micro-batch without its start. So the reader remembers the end of
+the last one. After a restart it does not know a start before the first micro-batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from cykafka.spark.options import ReadOptions
+from cykafka.spark.reading import Reader
+from cykafka.spark.stream import StreamPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["OldStreamReader"]
+
+
+class OldStreamReader(Reader, DataSourceStreamReader):
+    """A stream without limits.
+
+    Raises
+    ------
+    ValueError
+        The options limit the size of micro-batches.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        for name, limit in (
+            ("maxOffsetsPerTrigger", options.max_offsets),
+            ("minOffsetsPerTrigger", options.min_offsets),
+        ):
+            if limit is not None:
+                raise ValueError(
+                    f"option {name} needs PySpark 4.2 or newer: older versions do not pass a "
+                    "source the position of its stream; remove the option, or upgrade"
+                )
+        self.plan = StreamPlan(options)
+        self._start: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self.plan.initial()
+        if self._start is None:
+            self._start = start
+        return start
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        if self._start is None:
+            # With Trigger.AvailableNow, Spark requests this end first and then the initial offset,
+            # which must not lie behind it.
+            self.plan.freeze()
+            self._start = self.plan.latest({}, limited=False)
+        else:
+            self.plan.unfreeze()
+            self._start = self.plan.latest(self._start, limited=False)
+        return self._start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._start = end
+        return self.tasks(self.plan.ranges(start, end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: Spark's checkpoint has the offsets."""
+
+    def stop(self) -> None:
+        self.plan.close()
