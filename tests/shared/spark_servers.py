@@ -1,4 +1,4 @@
-"""Spark's own servers on this machine: a standalone master, its workers, a Spark Connect server."""
+"""Spark's servers on this machine: a standalone master with workers, a Spark Connect server."""
 
 from __future__ import annotations
 

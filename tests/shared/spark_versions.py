@@ -167,7 +167,9 @@ def check(servers: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         checks = Checks(servers, Path(folder))
         for topic in ("given", "grows"):
-            records = [{"key": str(n), "value": f"v{n}", "partition": n % 2} for n in range(RECORDS)]
+            records = [
+                {"key": str(n), "value": f"v{n}", "partition": n % 2} for n in range(RECORDS)
+            ]
             checks.bench.send(topic, records)
         for name in NAMES:
             try:

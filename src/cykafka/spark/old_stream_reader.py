@@ -21,35 +21,34 @@ __all__ = ["OldStreamReader"]
 
 
 class OldStreamReader(Reader, DataSourceStreamReader):
-    """A stream without limits.
-
-    Raises
-    ------
-    ValueError
-        The options limit the size of micro-batches.
-    """
+    """A stream without limits."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
+        self.plan = StreamPlan(options)
+        self._start: dict[str, Any] | None = None
+
+    def _check(self) -> None:
+        # PySpark 4.0 hides an error of the reader's constructor behind one of its own.
         for name, limit in (
-            ("maxOffsetsPerTrigger", options.max_offsets),
-            ("minOffsetsPerTrigger", options.min_offsets),
+            ("maxOffsetsPerTrigger", self.options.max_offsets),
+            ("minOffsetsPerTrigger", self.options.min_offsets),
         ):
             if limit is not None:
                 raise ValueError(
                     f"option {name} needs PySpark 4.2 or newer: older versions do not pass a "
                     "source the position of its stream; remove the option, or upgrade"
                 )
-        self.plan = StreamPlan(options)
-        self._start: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
+        self._check()
         start = self.plan.initial()
         if self._start is None:
             self._start = start
         return start
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        self._check()
         if self._start is None:
             # With Trigger.AvailableNow, Spark requests this end first and then the initial offset,
             # which must not lie behind it.

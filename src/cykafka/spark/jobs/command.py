@@ -140,7 +140,7 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
                 where += " or in the options" if where and chosen else ""
                 return _fail_configuration(mistakes.problems, name, log, where)
             if print_config:
-                print(to_toml(loaded), end="")
+                print(loaded.redact(to_toml(loaded)), end="")
                 return 0
             return _run_job(loaded, verbose, log)
 

@@ -51,6 +51,7 @@ HIDDEN = "********"
 # The keys that are tables: options of any name.
 TABLES = ("kafka", "source", "sink", "spark")
 _SHORTEST_SECRET = 4
+_IN_SERVER = re.compile(r";token=([^;]+)")  # of Spark Connect
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\w*\s*=\s*(?:"([^"]*)"|([^\s;]+))')
 
 
@@ -174,7 +175,7 @@ class JobConfig(_Keys):
         return text
 
     def _secrets(self) -> set[str]:
-        found: set[str] = set()
+        found = set(_IN_SERVER.findall(self.master or ""))
         for table in TABLES:
             for name, value in self.table(table).items():
                 if is_secret(name):

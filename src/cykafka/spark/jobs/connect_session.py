@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.problems import ConfigError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["connect_session", "server_of"]
 
+_PORT = 15002
+_CONNECT_S = 30.0
 _SETTINGS = {
     # Spark must not show secrets in plans or in its web UI.
     "spark.sql.redaction.options.regex": REDACTED,
@@ -32,6 +36,13 @@ def server_of(config: JobConfig) -> str | None:
     """The address of the Spark Connect server, ``sc://...``; None for other masters."""
     given = config.master or config.spark.get("master") or os.environ.get("SPARK_REMOTE", "")
     return given if given.startswith("sc://") else None
+
+
+def _reach(server: str) -> None:
+    """Connect once: PySpark itself would retry for ten minutes."""
+    address = urlsplit(server)
+    place = (address.hostname or "localhost", address.port or _PORT)
+    socket.create_connection(place, _CONNECT_S).close()
 
 
 @contextmanager
@@ -51,12 +62,15 @@ def connect_session(config: JobConfig, server: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     try:
+        _reach(server)
         spark = SparkSession.builder.remote(server).create()
         _ = spark.version
     except ImportError as error:
         raise ImportError(f"{error}: pip install 'pyspark[connect]'") from error
     except Exception as error:
-        raise RuntimeError(f"cannot connect to Spark at {server}: {explained(error)}") from error
+        raise RuntimeError(
+            f"cannot connect to Spark at {server.partition(';')[0]}: {explained(error)}"
+        ) from error
     try:
         given = {
             name: value for name, value in config.spark_options().items() if name != "spark.master"

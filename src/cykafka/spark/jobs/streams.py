@@ -52,6 +52,16 @@ class _SparkLostError(RuntimeError):
 
 def records_stream(run: Run[StreamConfig]) -> DataFrame:
     """A stream of the job's topics, with headers; by default from the earliest offsets."""
+    import pyspark
+
+    from cykafka.spark.versions import HAS_READ_LIMITS
+
+    if not HAS_READ_LIMITS:
+        raise RuntimeError(
+            f"the job {run.config.job} needs PySpark 4.2 or newer, and this is "
+            f"{pyspark.__version__}: older versions cannot limit micro-batches. The jobs replay "
+            "and profile, and the data source itself, work with it"
+        )
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
 
     options = run.config.source_options()
