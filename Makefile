@@ -12,6 +12,8 @@ in_parallel = -n $(WORKERS) --dist loadgroup --max-worker-restart=0
 # The shortest duration of `make soak`, and the seed of its first round.
 DURATION ?= 10m
 SEED ?=
+# The versions of PySpark for `make spark-versions`, which installs each one (450 MB).
+VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 # The tests under the sanitizers and under valgrind.
 ASAN_TESTS ?= tests/unit tests/mock tests/property
 CHECK_MEMORY_TESTS ?= tests/unit tests/mock $(wildcard tests/broker/test_admin_*.py) \
@@ -94,7 +96,7 @@ bench-spark: ## Spark with cykafka and with its own Kafka connector (ARGS="--qui
 	$(bin)/python benchmarks/bench_spark.py $(ARGS)
 
 ##@ Check
-.PHONY: lint soak asan tsan valgrind check-memory clean
+.PHONY: lint soak asan tsan valgrind check-memory spark-versions clean
 lint: $(stamps)/install $(stamps)/group-lint $(stamps)/group-dev $(stamps)/group-spark
 lint: ## pre-commit's hooks on every file, mypy, and the stubs against the modules
 	PATH="$(abspath $(bin)):$$PATH" pre-commit run --all-files $(if $(CI),--show-diff-on-failure)
@@ -106,6 +108,10 @@ lint: ## pre-commit's hooks on every file, mypy, and the stubs against the modul
 soak: $(test_needs) ## repeat the tests with kills and random examples (DURATION=10m SEED=...)
 	CYKAFKA_REQUIRE_BROKER=1 $(bin)/python tests/shared/soak.py --duration $(DURATION) \
 	  $(if $(SEED),--seed $(SEED)) $(in_parallel) $(ARGS)
+
+spark-versions: $(test_needs)
+spark-versions: ## Spark's source, sink and jobs with each PySpark of VERSIONS
+	$(bin)/python -W ignore tests/shared/spark_versions.py build/spark-versions $(VERSIONS)
 
 asan: tests := $(ASAN_TESTS)
 asan: run-asan ## the tests under AddressSanitizer and UBSan, including leaks

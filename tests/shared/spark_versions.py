@@ -166,10 +166,8 @@ def check(servers: str) -> None:
             future.result(60)
     with tempfile.TemporaryDirectory() as folder:
         checks = Checks(servers, Path(folder))
+        records = [{"key": str(n), "value": f"v{n}", "partition": n % 2} for n in range(RECORDS)]
         for topic in ("given", "grows"):
-            records = [
-                {"key": str(n), "value": f"v{n}", "partition": n % 2} for n in range(RECORDS)
-            ]
             checks.bench.send(topic, records)
         for name in NAMES:
             try:

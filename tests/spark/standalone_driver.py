@@ -67,8 +67,13 @@ def main(servers: str, master: str, topic: str, target: str, folder: str, java: 
             sys.stdin.readline()  # the test has killed a worker, or not
             finish(run, query)
             say(archived=run.summary.records)
-        mirrored = bench.run("mirror", topics=topic, to=target, keep_partitions=True,
-                             checkpoint=str(place / "mirror"), source__maxOffsetsPerTrigger="80")  # fmt: skip
+        mirrored = bench.run(
+            "mirror",
+            topics=topic,
+            to=target,
+            checkpoint=str(place / "mirror"),
+            source__maxOffsetsPerTrigger="80",
+        )
         say(mirrored=mirrored.counts["sent"])
 
 

@@ -98,7 +98,7 @@ def test_command_stops_after_the_running_batch(
     before = set(Path("/tmp").glob("cykafka-run-*"))
 
     job = subprocess.Popen(
-        [*bench.command("mirror", "--master", server, "--topics", topic, "--to", target)[:6],
+        [sys.executable, "-m", "cykafka.spark", "mirror", "--bootstrap-servers", bench.servers,
          "--master", server, "--topics", topic, "--to", target, "--trigger", "continuous",
          "--checkpoint", str(tmp_path / "checkpoint"), "--summary", str(tmp_path / "summary")],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -123,8 +123,9 @@ def test_command_stops_after_the_running_batch(
 
 def test_server_that_is_down_is_reported_at_once(bench: Bench, topics: tuple[str, str]) -> None:
     topic, _ = topics
-    command = [sys.executable, "-m", "cykafka.spark", "profile", "--bootstrap-servers",
-               bench.servers, "--topics", topic, "--master", "sc://127.0.0.1:1/;token=hidden-1"]  # fmt: skip
+    server = "sc://127.0.0.1:1/;token=hidden-1"
+    command = [sys.executable, "-m", "cykafka.spark", "profile", "--topics", topic,
+               "--bootstrap-servers", bench.servers, "--master", server]  # fmt: skip
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
