@@ -60,6 +60,7 @@ class Checks:
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.python.filterPushdown.enabled": "true",
             "spark.python.authenticate.socketTimeout": "120s",
             "spark.log.level": "OFF",
         }.items():

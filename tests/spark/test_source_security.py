@@ -24,7 +24,8 @@ from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.topic_check import check_topics
 from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.source import CyKafkaDataSource, TaskRanges
+from cykafka.spark.reading import TaskRanges
+from cykafka.spark.source import CyKafkaDataSource
 from cykafka.testing import KafkaCluster
 
 # The limit until a failed login raises, s. Its timeout would be a minute.

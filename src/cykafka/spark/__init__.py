@@ -24,7 +24,7 @@ def register(spark: SparkSession) -> None:
     Raises
     ------
     ImportError
-        pyspark (4.2 or newer) or pyarrow is missing.
+        pyspark (4.0 or newer) or pyarrow is missing.
     """
     from cykafka.spark.source import CyKafkaDataSource
 

@@ -107,7 +107,7 @@ class JobConfig(_Keys):
     job: str
     """the name of the job"""
     master: URL | None = None
-    """where Spark runs: local[*], spark://..., yarn, k8s://..."""
+    """where Spark runs: local[*], spark://..., yarn, k8s://..., sc://... (Spark Connect)"""
     app_name: Name | None = None
     """the name of the application in Spark"""
     summary: Output | None = None
