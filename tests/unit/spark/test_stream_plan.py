@@ -9,8 +9,10 @@ import pytest
 
 from cykafka.spark.loss import DataLossError
 from cykafka.spark.offsets import Offsets, PartitionRange, take_start
+from cykafka.spark.old_stream_reader import OldStreamReader
 from cykafka.spark.options import ReadOptions
 from cykafka.spark.planner import Ends, Planner
+from cykafka.spark.schema import source_schema
 from cykafka.spark.stream import StreamPlan
 
 
@@ -224,3 +226,49 @@ def test_plan_is_pickled_without_its_cached_state() -> None:
 
     assert again._initial is None
     assert again.options == plan.options
+
+
+def old_reader(latest: Offsets, **options: str) -> tuple[OldStreamReader, Fake]:
+    """A reader for PySpark before 4.2, which requests ends without their starts."""
+    plan, broker, _ = planned(latest, **options)
+    reader = OldStreamReader(plan.options, source_schema(False))
+    reader.plan = plan
+    return reader, broker
+
+
+def test_old_reader_remembers_its_position() -> None:
+    reader, broker = old_reader({("a", 0): 5})
+    assert reader.initialOffset() == {"a": {"0": 5}}
+    broker.latest = {("a", 0): 9}
+    end = reader.latestOffset()
+
+    assert take_start(end) == ({"a": {"0": 9}}, {("a", 0): 5})
+    assert reader.plan.ranges(reader.initialOffset(), end) == [PartitionRange("a", 0, 5, 9)]
+    broker.latest = {("a", 0): 12}
+    assert reader.latestOffset() == {"a": {"0": 12}}
+
+
+def test_old_reader_with_available_now_starts_before_its_end() -> None:
+    reader, broker = old_reader({("a", 0): 5})
+    end = reader.latestOffset()  # Trigger.AvailableNow requests it first
+    broker.latest = {("a", 0): 9}
+
+    assert reader.plan.ranges(reader.initialOffset(), end) == []
+
+
+def test_old_reader_goes_on_after_a_restart() -> None:
+    reader, broker = old_reader({("a", 0): 5})
+    assert reader.latestOffset() == {"a": {"0": 5}}  # the start is unknown
+    broker.latest = {("a", 0): 9}
+
+    assert reader.latestOffset() == {"a": {"0": 9}}
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_old_reader_refuses_limits(name: str) -> None:
+    reader, _ = old_reader({("a", 0): 5}, **{name: "3"})
+
+    with pytest.raises(ValueError, match=rf"option {name} needs PySpark 4\.2"):
+        reader.initialOffset()
+    with pytest.raises(ValueError, match=rf"option {name} needs PySpark 4\.2"):
+        reader.latestOffset()
