@@ -131,10 +131,13 @@ class StreamPlan:
         begin = parse_offsets(first, _WHAT, lowest=0)
         if carried is not None and before is None:
             begin = carried
-        elif carried is None and before is None and not self._ranges_told:
+        stop = parse_offsets(last, _WHAT, lowest=0)
+        # Without a start this process itself planned an end only in PySpark before 4.2.
+        is_ours = carried is not None or before is not None or stop == self._latest
+        if not is_ours and not self._ranges_told:
             self._check_start(begin, last)
         self._ranges_told = True
-        return self.planner.stream_ranges(begin, parse_offsets(last, _WHAT, lowest=0))
+        return self.planner.stream_ranges(begin, stop)
 
     def _check_start(self, begin: Offsets, end: Mapping[str, Any]) -> None:
         """Check the start of an unfinished first batch that another connector planned.
