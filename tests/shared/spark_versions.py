@@ -159,6 +159,7 @@ def check(servers: str) -> None:
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"  # a busy machine starts processes slowly
     outcomes: dict[str, str] = {}
     topics = ["given", "grows", "batch", "stream", "each", "replayed", "mirrored"]
     with AdminClient({"bootstrap.servers": servers}) as admin:
