@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
-    import pyarrow  # noqa: F401
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 except ImportError as error:
     raise ImportError(

@@ -218,7 +218,6 @@ class Run(Generic[C]):
         return result
 
 
-
 @contextmanager
 def session(config: JobConfig, log: Log | None = None) -> Iterator[SparkSession]:
     """A Spark session that ends with the block.

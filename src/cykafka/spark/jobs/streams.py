@@ -281,6 +281,7 @@ class Tally:
             "behind": self.behind,
         }
 
+
 def _named(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Observed metrics by name. With Spark Connect, a report has names and values apart."""
     if row.keys() == {"schema", "values"}:
