@@ -18,6 +18,15 @@ pyspark = pytest.importorskip("pyspark", reason="the group spark is not installe
 
 SHARED = str(Path(__file__).parents[1] / "shared")
 JVM_CONNECTOR = Path(__file__).parent / "jvm_connector" / "pom.xml"
+TABLE_JARS = Path(__file__).parent / "jobs" / "jars"
+TABLES: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    ("iceberg", "Iceberg", "iceberg-*.jar",
+     {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}),
+    ("delta", "Delta Lake", "delta-spark*.jar",
+     {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+      "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+      "spark.databricks.delta.snapshotPartitions": "1"}),
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +56,28 @@ def jvm_jars() -> Any:
 
 
 @pytest.fixture(scope="session")
+def tables() -> dict[str, Any]:
+    """By format of tables: Spark's settings for it, or the error of the fetch of its jars.
+
+    Delta Lake is missing if its package is not for this Spark.
+    """
+    from cykafka.testing import NoBrokerError
+    from cykafka.testing._artifacts import Jars
+
+    found: dict[str, Any] = {}
+    for name, title, needed, settings in TABLES:
+        if name == "delta" and not pyspark.__version__.startswith("4.2."):
+            continue
+        jars = Jars(title, TABLE_JARS / f"{name}.xml", f"spark-{name}", needed)
+        try:
+            paths = ",".join(sorted(map(str, jars.fetch().glob("*.jar"))))
+            found[name] = {"spark.jars": paths, **settings}
+        except NoBrokerError as error:
+            found[name] = error
+    return found
+
+
+@pytest.fixture(scope="session")
 def java_options() -> Iterator[str]:
     """Options for the driver's Java."""
     from cykafka.testing import NoBrokerError
@@ -63,10 +94,18 @@ def java_options() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark_config(
-    tmp_path_factory: pytest.TempPathFactory, jvm_jars: Any, java_options: str
+    tmp_path_factory: pytest.TempPathFactory,
+    jvm_jars: Any,
+    tables: dict[str, Any],
+    java_options: str,
 ) -> dict[str, str]:
     """The configuration of the tests' sessions. Their files go to pytest's temporary folder."""
-    jars = {} if isinstance(jvm_jars, Exception) else {"spark.jars": ",".join(jvm_jars)}
+    more: dict[str, str] = {}
+    jars = [] if isinstance(jvm_jars, Exception) else [*jvm_jars]
+    for settings in tables.values():
+        if not isinstance(settings, Exception):
+            more |= settings
+            jars.append(settings["spark.jars"])
     folder = tmp_path_factory.mktemp("spark")
     return {
         "spark.master": "local[2]",
@@ -84,7 +123,8 @@ def spark_config(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        **jars,
+        **more,
+        "spark.jars": ",".join(jars),
     }
 
 

@@ -67,6 +67,7 @@ def test_examples_of_the_help_are_valid(
     base = {
         "archive": 'topics = ["a"]\npath = "/p"\ncheckpoint = "/c"\n',
         "replay": 'path = "/p"\n',
+        "compact": 'format = "iceberg"\npath = "/p"\n',
         "mirror": 'topics = ["a"]\nto = "b"\ncheckpoint = "/c"\n',
         "redrive": 'topics = ["a"]\ncheckpoint = "/c"\n',
         "profile": 'topics = ["a"]\n',

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.config import JOBS, TableKeys
 from cykafka.spark.jobs.fields import Duration
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.problems import ConfigError
@@ -22,6 +22,7 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ENOUGH: dict[str, dict[str, Any]] = {
     "archive": {"topics": "a", "path": "/p", "checkpoint": "/c"},
     "replay": {"path": "/p"},
+    "compact": {"path": "/p", "format": "iceberg"},
     "mirror": {"topics": "a", "to": "b", "checkpoint": "/c"},
     "redrive": {"topics": "a.dlq", "checkpoint": "/c"},
     "profile": {"topics": "a"},
@@ -53,10 +54,11 @@ def test_all_missing_keys_are_reported_at_once(job: str) -> None:
 
     keys = JOBS[job].model_fields
     required = [name for name, key in keys.items() if key.is_required()]
-    assert job == "profile" or required
+    assert job in ("profile", "replay") or required
     for name in required:
         assert f'key "{name}" is missing' in text
-    assert "kafka.bootstrap.servers" in text
+    assert job == "compact" or "kafka.bootstrap.servers" in text
+    assert ('key "path" is missing' in text) == issubclass(JOBS[job], TableKeys)
     if job != "replay":
         assert 'key "topics" is missing' in text
 

@@ -1,14 +1,16 @@
-"""The job ``archive``: writes topics to Parquet, by topic and date."""
+"""The job ``archive``: writes topics to Parquet files or to a table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cykafka.spark.jobs.archive_claim import Claim
+from cykafka.spark.jobs.archive_claim import Claim, Owner
 from cykafka.spark.jobs.archive_files import Files
 from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
+from cykafka.spark.jobs.tables import check_columns, check_loaded
 from cykafka.spark.jobs.values import decoded
 
 if TYPE_CHECKING:
@@ -34,25 +36,40 @@ def run(run: Run[Archive]) -> Summary:
 
 def begin(run: Run[Archive]) -> StreamingQuery:
     """Start the query."""
-    records, folders = _rows(run)
+    check_loaded(run)
+    records, parts = _rows(run)
+    return (_iceberg if run.config.format == "iceberg" else _folder)(run, records, parts)
+
+
+def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
+    """Start a query into a folder of Parquet files, or a Delta table."""
     config = run.config
-    with naming("path", config.path):
-        folder = run.driver.folder(config.path)
+    # Spark partitions by columns only.
+    records = records.withColumns(
+        {part.name: part.value(records) for part in parts if part.name not in records.columns}
+    )
+    folders = [part.name for part in parts]
+    with naming("path", config.folder):
+        folder = run.driver.folder(config.folder)
     with naming("checkpoint", config.checkpoint):
         claim = Claim(run, folder, folders)
     claim.check()
-    by_spark = config.file_names == "spark"
+    if config.format == "delta" and folder.exists("_delta_log"):
+        check_columns(run, run.spark.read.format("delta").load(run.place(config.folder)).schema,
+                      records.schema)  # fmt: skip
+    by_spark = config.format == "delta" or config.file_names == "spark"
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         claim.make()
         if not by_spark:
             return writer.foreachBatch(Files(run, folder, folders, claim).write)
-        return (
-            writer.format("parquet")
+        writer = (
+            writer.format(config.format)
             .partitionBy(*folders)
             .option("compression", config.compression)
-            .option("path", run.place(config.path))
+            .option("path", run.place(config.folder))
         )
+        return writer.option("mergeSchema", "true") if config.merge_schema else writer
 
     query = start(run, records, prepare)
     if by_spark:
@@ -64,8 +81,19 @@ def begin(run: Run[Archive]) -> StreamingQuery:
     return query
 
 
-def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
-    """The rows to write, and the columns that become folders."""
+def _iceberg(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
+    """Start a query into an Iceberg table."""
+    from cykafka.spark.jobs.iceberg import Appends, Table
+
+    with naming("checkpoint", run.config.checkpoint):
+        owner = Owner(run, run.config.partitions)
+    appends = Appends(run, Table(run), owner, records.schema, parts)
+    appends.check()
+    return start(run, records, lambda writer: writer.foreachBatch(appends.write))
+
+
+def _rows(run: Run[Archive]) -> tuple[DataFrame, list[Expression]]:
+    """The rows to write, and what partitions them."""
     from pyspark.sql import functions as F
 
     config = run.config
@@ -73,12 +101,13 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[str]]:
     records = counted(records, bad=F.col("error").isNotNull())
     records = records.withColumn("date", F.date_format("timestamp", "yyyy-MM-dd"))
     columns = [*(RECORD if config.keep_raw else ()), *PLACE]
-    folders = ["topic", "date"]
     if config.reads_values:
         # Bad records have their own folders, so readers of status=good never see them.
         status = F.when(F.col("error").isNull(), "good").otherwise("bad")
         records = records.withColumn("status", status)
         columns += ["error", *(_ENVELOPE if config.decode != "none" else ())]
         columns += ["json"] if config.value_schema is not None else []
-        folders.insert(0, "status")
-    return records.select(*columns, *folders), folders
+    parts = [parse(text) for text in config.partitions]
+    used = {"topic", *(part.column for part in parts)}
+    columns += [name for name in ("status", "topic", "date") if name in used]
+    return records.select(*columns), parts

@@ -1,7 +1,7 @@
-"""The owner of an archive: a note in its folder names the checkpoint and the form of the files.
+"""The owner of an archive: a note names the checkpoint and the form of the archive.
 
-Spark's log in the folder knows micro-batches by number. So two checkpoints that write to one
-folder would lose records. Folders of two forms could not be read together.
+Spark's log in the folder knows micro-batches by number, and so do tables. So two checkpoints that
+write to one archive would lose records. Folders of two forms could not be read together.
 """
 
 from __future__ import annotations
@@ -16,12 +16,116 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["NOTE", "Claim"]
+__all__ = ["NOTE", "Claim", "Owner"]
 
-# Spark, pyarrow and other readers skip files whose names begin with an underscore.
+# Spark, pyarrow and other readers skip files whose names begin with an underscore. So does Delta.
 NOTE = "_cykafka.json"
-_LOG = "_spark_metadata"
 _ZONE = "spark.sql.session.timeZone"
+# An entry of the folder that shows the kind of an archive, and the words for that kind.
+_KINDS = {
+    "spark": ("_spark_metadata", 'an archive with file_names = "spark"'),
+    "delta": ("_delta_log", "a Delta table"),
+    "iceberg": ("metadata", "an Iceberg table"),
+}
+
+
+class Owner:
+    """A run's query and the form of its archive, compared with the note of an existing archive.
+
+    Parameters
+    ----------
+    run : Run
+    folders : list of str
+        What partitions the archive.
+    """
+
+    def __init__(self, run: Run[Archive], folders: list[str]) -> None:
+        config = run.config
+        self._config = config
+        self._state = run.driver.folder(config.checkpoint)
+        tables = config.format != "parquet"
+        self.form: dict[str, Any] = {
+            **({"format": config.format} if tables else {"file_names": config.file_names}),
+            "folders": folders,
+            "time_zone": run.spark.conf.get(_ZONE),
+        }
+
+    def has_begun(self) -> bool:
+        """Whether the checkpoint has planned a micro-batch."""
+        return any(self._state.names("offsets"))
+
+    def query(self) -> str | None:
+        """The permanent id of the checkpoint's query; None before its first run."""
+        if not self._state.exists("metadata"):
+            return None
+        return str(json.loads(self._state.read("metadata"))["id"])
+
+    def note(self) -> str:
+        """The note of this run's archive."""
+        note = {"query": self.query(), "checkpoint": self._state.address, **self.form}
+        return json.dumps(note, indent=1)
+
+    def check(self, text: str, kept: str) -> None:
+        """Compare an archive's note with this run; `kept` says where the note is.
+
+        Raises
+        ------
+        ConfigError
+            The archive belongs to another checkpoint, has another form, or the note is malformed.
+        """
+        try:
+            note = json.loads(text)
+            note = {name: note[name] for name in ("query", *self.form)}
+        except (ValueError, KeyError, TypeError):
+            raise self.refused(
+                f"its {kept} is malformed; remove it if only this job writes to the archive"
+            ) from None
+        if note["query"] != self.query():
+            raise self.foreign()
+        if note["folders"] != self.form["folders"]:
+            raise self.other_folders(note["folders"])
+        if note["time_zone"] != self.form["time_zone"]:
+            raise wrong_value(
+                _ZONE,
+                self.form["time_zone"],
+                f"the dates of {self._config.place[4:]} are in {note['time_zone']!r}; set that "
+                "time zone, or use another path and checkpoint",
+            )
+
+    def refused(self, words: str) -> ConfigError:
+        """The error for the archive's place."""
+        return ConfigError([f"{self._config.place}: {words}"])
+
+    def foreign(self) -> ConfigError:
+        """The error for an archive of another checkpoint."""
+        words = (
+            f"{self._config.place[4:]} was archived with another checkpoint, and an archive keeps "
+            "one checkpoint forever; use that checkpoint, or another path"
+        )
+        if self.form.get("file_names") == "deterministic":
+            words += (
+                f". If that checkpoint is lost, remove {NOTE} from the path and start after the "
+                "archived offsets (source.startingOffsets)"
+            )
+        return wrong_value("checkpoint", self._config.checkpoint, words)
+
+    def not_ours(self) -> ConfigError:
+        """The error for a table of another writer."""
+        return self.refused(
+            "this table was not written by this job; an archive needs a table of its own"
+        )
+
+    def other_folders(self, there: list[str]) -> ConfigError:
+        """The error for an archive with other partitions."""
+
+        def named(folders: list[str]) -> str:
+            return "/".join(f"{name}=..." for name in folders)
+
+        return self.refused(
+            f"its folders are {named(there)}, but with these keys they would be "
+            f'{named(self.form["folders"])}, and readers need one kind; keep "decode", '
+            '"schema" and "partition_by" as they were, or use another path and checkpoint'
+        )
 
 
 class Claim:
@@ -39,14 +143,9 @@ class Claim:
     def __init__(self, run: Run[Archive], folder: AnyFolder, folders: list[str]) -> None:
         config = run.config
         self._folder = folder
-        self._path: str = config.path
-        self._checkpoint: str = config.checkpoint
-        self._state = run.driver.folder(config.checkpoint)
-        self._form: dict[str, Any] = {
-            "file_names": config.file_names,
-            "folders": folders,
-            "time_zone": run.spark.conf.get(_ZONE),
-        }
+        self._path = config.folder
+        self._owner = Owner(run, folders)
+        self._kind: str = config.file_names if config.format == "parquet" else config.format
 
     def check(self) -> None:
         """Check the folder before the query starts.
@@ -58,19 +157,23 @@ class Claim:
         """
         with naming("path", self._path):
             names = {name for name in self._folder.names() if not name.startswith(".")}
-        note = self._note() if NOTE in names else None
+        noted = NOTE in names
         names.discard(NOTE)
         self._check_kind(names)
-        if note is not None:
-            self._check_note(note)
+        if noted:
+            self._owner.check(self._folder.read(NOTE), f"file {NOTE}")
             return
-        # An archive without a note: an older version wrote it, or somebody removed the note.
-        if _LOG in names and not any(self._state.names("offsets")):
-            raise self._foreign()
-        top = self._form["folders"][0]
+        # An archive without a note: an older version wrote it, somebody removed the note, or the
+        # first run ended before it could write the note.
+        begun = self._owner.has_begun()
+        if "_delta_log" in names and not begun:
+            raise self._owner.not_ours()
+        if "_spark_metadata" in names and not begun:
+            raise self._owner.foreign()
+        top = self._owner.form["folders"][0]
         others = {name.partition("=")[0] for name in names if "=" in name} - {top}
         if others:
-            raise self._other_folders(sorted(others))
+            raise self._owner.other_folders(sorted(others))
 
     def make(self) -> None:
         """Create the folder, if it does not exist.
@@ -92,76 +195,19 @@ class Claim:
             Another query wrote its note first, or the folder is not writable.
         """
         if self._folder.exists(NOTE):
-            self._check_note(self._note())
+            self._owner.check(self._folder.read(NOTE), f"file {NOTE}")
             return
-        note = {"query": self._query(), "checkpoint": self._state.address, **self._form}
         with naming("path", self._path):
-            self._folder.write(NOTE, json.dumps(note, indent=1) + "\n")
-
-    def _query(self) -> str | None:
-        """The permanent id of the checkpoint's query; None before its first run."""
-        if not self._state.exists("metadata"):
-            return None
-        return str(json.loads(self._state.read("metadata"))["id"])
-
-    def _note(self) -> dict[str, Any]:
-        try:
-            note = json.loads(self._folder.read(NOTE))
-            return {name: note[name] for name in ("query", *self._form)}
-        except (ValueError, KeyError, TypeError):
-            raise wrong_value(
-                "path",
-                self._path,
-                f"its file {NOTE} is malformed; remove it if only this job writes to the archive",
-            ) from None
+            self._folder.write(NOTE, self._owner.note() + "\n")
 
     def _check_kind(self, names: set[str]) -> None:
-        # Readers that use Spark's log see only the files that it lists.
-        by_log = self._form["file_names"] == "spark"
-        if by_log and names and _LOG not in names:
-            words = 'it has files that are not of an archive with file_names = "spark"'
-        elif not by_log and _LOG in names:
-            words = (
-                'it is an archive with file_names = "spark", whose readers would not see files '
-                "with other names"
-            )
-        else:
-            return
-        raise wrong_value("path", self._path, f"{words}; use another folder")
-
-    def _check_note(self, note: dict[str, Any]) -> None:
-        if note["query"] != self._query():
-            raise self._foreign()
-        if note["folders"] != self._form["folders"]:
-            raise self._other_folders(note["folders"])
-        if note["time_zone"] != self._form["time_zone"]:
-            raise wrong_value(
-                _ZONE,
-                self._form["time_zone"],
-                f'the dates of "path" = {self._path!r} are in {note["time_zone"]!r}; set that '
-                "time zone, or use another path and checkpoint",
-            )
-
-    def _foreign(self) -> ConfigError:
-        words = (
-            f'"path" = {self._path!r} was archived with another checkpoint, and an archive keeps '
-            "one checkpoint forever; use that checkpoint, or another path"
-        )
-        if self._form["file_names"] == "deterministic":
-            words += (
-                f". If that checkpoint is lost, remove {NOTE} from the path and start after the "
-                "archived offsets (source.startingOffsets)"
-            )
-        return wrong_value("checkpoint", self._checkpoint, words)
-
-    def _other_folders(self, there: list[str]) -> ConfigError:
-        def named(folders: list[str]) -> str:
-            return "/".join(f"{name}=..." for name in folders)
-
-        return wrong_value(
-            "path",
-            self._path,
-            f"its folders are {named(there)}, but with these keys they would be "
-            f'{named(self._form["folders"])}, and readers need one kind; keep "decode" and '
-            '"schema" as they were, or use another path and checkpoint',
-        )
+        for kind, (marker, words) in _KINDS.items():
+            if kind != self._kind and marker in names:
+                raise self._owner.refused(
+                    f"it is {words}, whose readers would not see files of another kind; use "
+                    "another folder"
+                )
+        # Readers that use a log see only the files that it lists.
+        marker, words = _KINDS.get(self._kind, ("", ""))
+        if marker and names and marker not in names:
+            raise self._owner.refused(f"it has files that are not of {words}; use another folder")

@@ -52,7 +52,10 @@ def _own(run: Run[StreamConfig]) -> dict[str, Any]:
     config = run.config
     own: dict[str, Any] = {"job": config.job}
     if isinstance(config, Archive):
-        own["path"] = run.driver.folder(config.path).address.rstrip("/")
+        if config.table is not None:
+            own["table"] = config.table
+        else:
+            own["path"] = run.driver.folder(config.folder).address.rstrip("/")
         return own
     if isinstance(config, Mirror):
         own["to"] = config.to
@@ -75,7 +78,11 @@ def _note(folder: AnyFolder) -> dict[str, Any] | None:
 def _check(run: Run[StreamConfig], found: dict[str, Any] | None, own: dict[str, Any]) -> None:
     # If the archive has a note, the archive's claim has already checked that it names this query.
     config = run.config
-    known = isinstance(config, Archive) and run.driver.folder(config.path).exists(ARCHIVE_NOTE)
+    known = (
+        isinstance(config, Archive)
+        and config.path is not None
+        and run.driver.folder(config.path).exists(ARCHIVE_NOTE)
+    )
     if found is None:
         if known:
             return

@@ -14,9 +14,11 @@ from pathlib import Path
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean
 from cykafka.spark.client import client_config
+from cykafka.spark.jobs import formats
 from cykafka.spark.jobs.config import (
     HIDDEN,
     Archive,
+    Compact,
     DecodeKeys,
     JobConfig,
     Mirror,
@@ -25,8 +27,10 @@ from cykafka.spark.jobs.config import (
     Replay,
     SendKeys,
     StreamConfig,
+    TableKeys,
     TopicKeys,
 )
+from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.problems import Problem
 from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.offsets import parse_partitions
@@ -50,6 +54,7 @@ _SERVERS = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
 # If one of these is set, an address without a scheme may be in any file system.
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
+_TABLE = re.compile(r"[^.\s]+(?:\.[^.\s]+){2,}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -63,6 +68,8 @@ def check(config: JobConfig) -> list[Problem]:
     problems += _folders(config)
     if isinstance(config, DecodeKeys):
         problems += _schema(config)
+    if isinstance(config, TableKeys):
+        problems += _table(config)
     match config:
         case Archive():
             problems += _archive(config)
@@ -88,7 +95,7 @@ def _wrong(config: JobConfig, key: str, words: str) -> Problem:
     """A problem of a key that has a value."""
     table, dot, option = key.partition(".")
     if dot:
-        value, written = config.table(table)[option], config.written[table].get(option)
+        value, written = config.options(table)[option], config.written[table].get(option)
     else:
         value, written = getattr(config, key), config.written.get(key)
     shown = HIDDEN if is_secret(key) else repr(written if has_variable(written) else value)
@@ -128,7 +135,7 @@ def _options(config: JobConfig) -> Iterator[Problem]:
     """Options that the source and the sink do not have, or that a key of the job replaces."""
     streams = isinstance(config, StreamConfig)
     for table, known in (("source", READ_OPTIONS), ("sink", SINK_OPTIONS)):
-        for name, value in config.table(table).items():
+        for name, value in config.options(table).items():
             key, option = f"{table}.{name}", name.lower()
             if option.startswith("kafka."):
                 continue
@@ -272,7 +279,78 @@ def _local(config: JobConfig, address: str) -> Path | None:
     return Path(path) if not system and (explicit or not may_be_other) else None
 
 
+def _table(config: JobConfig) -> Iterator[Problem]:
+    """Mistakes in the format and the place of an archive."""
+    assert isinstance(config, TableKeys)
+    if config.format is None:  # it is missing, which is reported
+        return
+    if isinstance(config, Compact) and config.format == "parquet":
+        words = (
+            'expected "delta" or "iceberg": Parquet files have no transactions, so readers would '
+            "see records twice or not at all while the job replaces files"
+        )
+        yield _wrong(config, "format", words)
+        return
+    if config.table is not None and config.format != "iceberg":
+        yield _wrong(config, "table", 'only with format = "iceberg"; other formats have a "path"')
+    elif config.path and config.table:
+        yield Problem(("path", "table"), 'keys "path" and "table" are both there: expected one')
+    elif not config.path and not config.table:
+        yield Problem(("path", "table"), 'key "path" is missing: the folder of the archive')
+    elif config.table and not _TABLE.fullmatch(config.table):
+        yield _wrong(config, "table", "expected catalog.database.table")
+    if mistake := formats.mistake(config, config.spark_options()):
+        yield _wrong(config, "format", mistake)
+
+
+def _partitions(config: Archive) -> Iterator[Problem]:
+    """Expressions that partition by what the archive does not have, or twice by the same name."""
+    raw = {"key"} if config.keep_raw else set()
+    records = {"topic", "date", "partition", "offset", "timestamp", "timestampType", *raw}
+    times = {"timestamp"}
+    if config.decode != "none":
+        records |= {"message_id", "trace_id", "message_type"}
+        times.add("sent_time")
+    if config.value_schema is not None:
+        records.add("json.<field>")
+    names: set[str] = set()
+    for text in config.partition_by:
+        each = parse(text)
+        words = _partition_fault(config, each, records, times)
+        if not words and each.name in names:
+            words = f"{text}: another expression has the name {each.name}, too"
+        names.add(each.name)
+        if words:
+            yield _wrong(config, "partition_by", words)
+
+
+def _partition_fault(
+    config: Archive, each: Expression, records: set[str], times: set[str]
+) -> str | None:
+    # The fields of a schema are known only to Spark.
+    is_field = each.column.startswith("json.") and "json.<field>" in records
+    timed = each.function in ("year", "month", "day", "hour")
+    allowed = times if timed else records | times
+    if each.column not in allowed and not is_field:
+        return f"{each.function} of {each.column}: expected one of {', '.join(sorted(allowed))}"
+    if each.column == "key" and each.function != "bucket":
+        return "the key is bytes, which folders and partitions cannot hold; use bucket(16, key)"
+    if config.format == "parquet" and config.file_names == "deterministic" and is_field:
+        return f'{each.column}: file_names = "deterministic" has no partitions by fields of values'
+    return None
+
+
 def _archive(config: Archive) -> Iterator[Problem]:
+    yield from _partitions(config)
+    if config.format == "parquet":
+        if config.merge_schema:
+            words = 'without format = "delta" or "iceberg" each file has its own columns'
+            yield _wrong(config, "merge_schema", words)
+        if config.file_names == "deterministic" and "topic" not in config.partition_by:
+            words = 'expected topic among them with file_names = "deterministic"'
+            yield _wrong(config, "partition_by", words)
+    elif "file_names" in config.model_fields_set:
+        yield _wrong(config, "file_names", 'only with format = "parquet"')
     if config.staging:
         if config.file_names != "deterministic":
             yield _wrong(
@@ -347,7 +425,7 @@ def _redrive(config: Redrive) -> Iterator[Problem]:
 
 
 def _is_transactional(config: JobConfig) -> bool:
-    return config.table("sink").get("transactional") == "true"
+    return config.options("sink").get("transactional") == "true"
 
 
 def _reads(config: StreamConfig, topic: str) -> bool:

@@ -47,12 +47,20 @@ python -m cykafka.spark archive --bootstrap-servers localhost:9092 \\
     --checkpoint /data/archive.checkpoint
 python -m cykafka.spark archive --config archive.toml \\
     --trigger continuous --interval 1m
+python -m cykafka.spark archive --config archive.toml --format iceberg \\
+    --partition-by 'topic,day(timestamp)'
 """,
     "replay": """\
 python -m cykafka.spark replay --bootstrap-servers localhost:9092 \\
     --path /data/archive --topics orders --to orders-again --rate 5000
 python -m cykafka.spark replay --config replay.toml \\
     --from-time 2026-01-01 --until-time 2026-02-01 --dry-run
+""",
+    "compact": """\
+python -m cykafka.spark compact --config compact.toml --file-size 256
+python -m cykafka.spark compact --format iceberg --table lake.kafka.orders \\
+    --spark-conf sql.catalog.lake.type=rest \\
+    --spark-conf sql.catalog.lake.uri=http://catalog:8181
 """,
     "mirror": """\
 python -m cykafka.spark mirror --config mirror.toml
@@ -172,6 +180,7 @@ def _parameters(job: type[JobConfig]) -> Iterator[inspect.Parameter]:
             words += f" (default: {'yes' if key.default else 'no'})"
         elif key.default is not None:
             shown = f"{key.default:g}" if isinstance(key.default, float) else key.default
+            shown = ",".join(shown) if isinstance(shown, list) else shown
             words += f" (default: {shown})"
         kind = bool if key.annotation is bool else str
         metavar = next(_metavars([*key.metadata, key.annotation]), "VALUE")
@@ -330,7 +339,7 @@ def _fail_configuration(
 
 app = App(
     name=PROG,
-    help="Pipelines between Kafka and Parquet, on Spark.",
+    help="Pipelines between Kafka and Parquet, Delta or Iceberg, on Spark.",
     help_epilogue=f"Help of a job: {PROG} archive --help\n\n{_EPILOGUE}",
     help_format="plaintext",
     version=f"cykafka {__version__}",

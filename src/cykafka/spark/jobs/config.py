@@ -18,6 +18,7 @@ from cykafka.spark.jobs.fields import (
     Count,
     Directory,
     Duration,
+    Expressions,
     Flag,
     Instant,
     Name,
@@ -38,12 +39,14 @@ __all__ = [
     "JOBS",
     "TABLES",
     "Archive",
+    "Compact",
     "JobConfig",
     "Mirror",
     "Profile",
     "Redrive",
     "Replay",
     "StreamConfig",
+    "TableKeys",
     "TopicKeys",
 ]
 
@@ -131,7 +134,7 @@ class JobConfig(_Keys):
 
     fill_variables = field_validator("*", mode="before")(fill)
 
-    def table(self, name: str) -> dict[str, str]:
+    def options(self, name: str) -> dict[str, str]:
         """The options of a table; none if the job has no such table."""
         options: dict[str, str] = getattr(self, name, {})
         return options
@@ -148,7 +151,7 @@ class JobConfig(_Keys):
 
     def source_options(self) -> dict[str, str]:
         """The options of the data source, the topics among them."""
-        options = {**self._client(), **self.table("source")}
+        options = {**self._client(), **self.options("source")}
         if isinstance(self, TopicKeys):
             if self.topics:
                 options["subscribe"] = ",".join(self.topics)
@@ -158,7 +161,7 @@ class JobConfig(_Keys):
 
     def sink_options(self) -> dict[str, str]:
         """The options of the sink."""
-        return {**self._client(), **self.table("sink")}
+        return {**self._client(), **self.options("sink")}
 
     def spark_options(self) -> dict[str, str]:
         """Spark's configuration by its full names."""
@@ -177,7 +180,7 @@ class JobConfig(_Keys):
     def _secrets(self) -> set[str]:
         found = set(_IN_SERVER.findall(self.master or ""))
         for table in TABLES:
-            for name, value in self.table(table).items():
+            for name, value in self.options(table).items():
                 if is_secret(name):
                     found.add(value)
                 if "jaas" in name.lower():  # an error may quote the password alone
@@ -198,20 +201,47 @@ class StreamConfig(JobConfig, TopicKeys):
     """how long a stop waits for the running micro-batch"""
 
 
+class TableKeys(JobConfig):
+    """The keys of jobs that write or read an archive."""
+
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    """the archive is a folder of Parquet files, a table of Delta Lake, or an Iceberg table"""
+    path: Directory | None = None
+    """the folder of the archive: a path, or an address such as hdfs://... or s3a://..."""
+    table: Name | None = None
+    """iceberg, instead of the path: catalog.database.table, with a catalog of Spark's
+    configuration (sql.catalog.*)"""
+
+    @property
+    def place(self) -> str:
+        """The key of the archive's place and its value, for errors."""
+        key = "path" if self.table is None else "table"
+        return f'key "{key}" = {getattr(self, key)!r}'
+
+    @property
+    def folder(self) -> str:
+        """The path, which only a table of a catalog lacks."""
+        assert self.path is not None
+        return self.path
+
+
 # -- jobs
 
 
-class Archive(StreamConfig, DecodeKeys):
-    """Topics to Parquet, by topic and date.
+class Archive(StreamConfig, DecodeKeys, TableKeys):
+    """Topics to Parquet, Delta or Iceberg, by topic and date.
 
-    Write the records of topics to Parquet files, in folders by topic and date (of the record's
-    timestamp, UTC). A restart goes on from the checkpoint. Spark reads each offset exactly once;
-    --file-names says what other readers see.
+    Write the records of topics to Parquet files or a table, by topic and date (of the record's
+    timestamp, UTC). A restart goes on from the checkpoint. All readers of a table see each offset
+    exactly once, and so does Spark in Parquet files; --file-names says what other readers see.
     """
 
     job: Literal["archive"] = "archive"
-    path: Directory
-    """the folder of the archive: a path, or an address such as hdfs://... or s3a://..."""
+    partition_by: Expressions = ["topic", "date"]
+    """what partitions the archive: columns, year(timestamp), month(timestamp), day(timestamp),
+    hour(timestamp), bucket(16, key), truncate(1000, offset)"""
+    merge_schema: Flag = False
+    """delta, iceberg: add new columns of decode and schema to an existing table"""
     file_names: Literal["spark", "deterministic"] = "spark"
     """spark: Spark's names; only Spark itself sees each offset once. deterministic:
     TOPIC-PARTITION-FIRST-LAST.parquet; every reader sees each offset once"""
@@ -223,17 +253,20 @@ class Archive(StreamConfig, DecodeKeys):
     keep_raw: Flag = True
     """with decode or schema: also keep key, value and headers unchanged; replay needs them"""
 
+    @property
+    def partitions(self) -> list[str]:
+        """All that partitions the archive: bad records have partitions of their own."""
+        return [*(["status"] if self.reads_values else []), *self.partition_by]
 
-class Replay(JobConfig, SendKeys):
-    """Parquet to a topic.
+
+class Replay(TableKeys, SendKeys):
+    """An archive to a topic.
 
     Send the records of an archive, in the order of their offsets within each partition, with their
     keys, headers, timestamps and partitions.
     """
 
     job: Literal["replay"] = "replay"
-    path: Directory
-    """the folder of the archive"""
     topics: Names | None = None
     """only these topics of the archive"""
     to: Name | None = None
@@ -261,6 +294,20 @@ class Replay(JobConfig, SendKeys):
     reach, such as hdfs://..."""
     step: Positive = 1_000_000
     """with a checkpoint: records to send before the next note in it"""
+
+
+class Compact(TableKeys):
+    """Small files of a table to larger ones.
+
+    Rewrite the small files of a Delta or Iceberg archive in one transaction. Readers see the same
+    records before and after it. The archive job may run meanwhile.
+    """
+
+    job: Literal["compact"] = "compact"
+    format: Literal["parquet", "delta", "iceberg"]
+    """delta or iceberg; the job refuses Parquet files, because they have no transactions"""
+    file_size: Positive = 128
+    """the size of the new files in MiB; files of three quarters of it stay"""
 
 
 class Mirror(StreamConfig, DecodeKeys, SendKeys):
@@ -327,6 +374,7 @@ class Profile(JobConfig, TopicKeys):
 JOBS: dict[str, type[JobConfig]] = {
     "archive": Archive,
     "replay": Replay,
+    "compact": Compact,
     "mirror": Mirror,
     "redrive": Redrive,
     "profile": Profile,

@@ -18,6 +18,9 @@ _JAVA = re.compile(
 _UNINFORMATIVE = ("SparkException", "StreamingQueryException", "Py4JJavaError", "PythonException",
                   "PySparkRuntimeError", "AnalysisException")  # fmt: skip
 _MODULES = ("pyspark", "pyarrow", "py4j", "prometheus_client")
+# A class or a method is missing, or has another form than when the caller was compiled.
+_LINKAGE = ("NoSuchMethodError", "NoSuchFieldError", "NoClassDefFoundError", "AbstractMethodError",
+            "IncompatibleClassChangeError")  # fmt: skip
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\]\s*")
 _NOISE = re.compile(
     r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*)", re.DOTALL
@@ -34,7 +37,8 @@ def explained(error: BaseException) -> str:
         found = [(m["kind"].rpartition(".")[2], m["words"]) for m in pattern.finditer(words)]
         causes = [f"{told} ({kind})" for kind, told in found if kind not in _UNINFORMATIVE]
         if causes:
-            return _one_line(causes[-1])
+            advice = "; a jar of spark.jars or spark.jars.packages is for another version of Spark"
+            return _one_line(causes[-1]) + (advice if found[-1][0] in _LINKAGE else "")
     told = _one_line(_CLASS.sub("", _NOISE.sub("", words)))
     return told or type(error).__name__
 

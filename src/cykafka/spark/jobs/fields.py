@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
+from cykafka.spark.jobs import partitions
 from cykafka.spark.jobs.values import Schema, read_schema
 from cykafka.spark.jobs.variables import fill
 
@@ -25,6 +26,7 @@ __all__ = [
     "Count",
     "Directory",
     "Duration",
+    "Expressions",
     "Flag",
     "Instant",
     "Metavar",
@@ -101,6 +103,12 @@ def _check_regex(pattern: str) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a regular expression: {error}") from None
     return pattern
+
+
+def _check_expressions(texts: list[str]) -> list[str]:
+    for text in texts:
+        partitions.parse(text)
+    return texts
 
 
 def _seconds(value: Any) -> float:
@@ -192,6 +200,15 @@ Names = Annotated[
     Field(min_length=1),
     AfterValidator(_check_unique),
     Metavar("NAME,..."),
+]
+# Expressions that partition an archive: a list, or one text with commas.
+Expressions = Annotated[
+    list[_Text],
+    BeforeValidator(partitions.split),
+    Field(min_length=1),
+    AfterValidator(_check_unique),
+    AfterValidator(_check_expressions),
+    Metavar("EXPRESSION,..."),
 ]
 Numbers = Annotated[list[Count], BeforeValidator(_split), Field(min_length=1), Metavar("N,...")]
 # A duration in s.

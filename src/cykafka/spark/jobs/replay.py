@@ -18,6 +18,7 @@ from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of, total_bytes
+from cykafka.spark.jobs.tables import check_loaded
 from cykafka.spark.offsets import Offsets, format_offsets, parse_offsets
 
 if TYPE_CHECKING:
@@ -111,14 +112,47 @@ def _selected(run: Run[Replay]) -> DataFrame:
 
 
 def _archive(run: Run[Replay]) -> DataFrame:
+    config = run.config
+    check_loaded(run)
+    # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
+    if config.format == "iceberg":
+        from cykafka.spark.jobs.iceberg import Table
+
+        table = Table(run)
+        if not table.exists:
+            raise ConfigError([f"{config.place}: there is no such Iceberg table"])
+        _check_columns(run, table.columns.names)
+        files = run.watched("listing the archive", table.files)
+        if not files:
+            return run.spark.createDataFrame([], schema)
+        return run.spark.read.schema(schema).parquet(*(file.path for file in files))
+    with naming("path", config.folder):
+        folder = run.driver.folder(config.folder)
+        if not folder.exists():
+            raise ConfigError([f"{config.place}: the folder does not exist"])
+        is_delta = folder.exists("_delta_log")
+    if config.format == "delta":
+        if not is_delta:
+            raise ConfigError([f"{config.place}: the folder is no Delta table"])
+        found = run.spark.read.format("delta").load(run.place(config.folder))
+        _check_columns(run, found.columns)
+        return found.select(*_NEEDED)
+    if is_delta or folder.exists("metadata"):
+        kind = "delta" if is_delta else "iceberg"
+        raise ConfigError(
+            [
+                f"{config.place}: the folder is a table, and its files alone may hold records "
+                f'twice; set format = "{kind}"'
+            ]
+        )
+    _check_columns(run, _parquet_columns(run, config.folder))
+    return run.spark.read.schema(schema).parquet(run.place(config.folder))
+
+
+def _parquet_columns(run: Run[Replay], path: str) -> list[str]:
     from pyspark.errors import AnalysisException
 
-    path = run.config.path
-    with naming("path", path):
-        folder = run.driver.folder(path)
-        there = folder.exists()
-    if not there:
-        raise wrong_value("path", path, "the folder does not exist")
     try:
         place = run.place(path)
         found = run.watched("listing the archive", lambda: run.spark.read.parquet(place).columns)
@@ -126,17 +160,18 @@ def _archive(run: Run[Replay]) -> DataFrame:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
         raise wrong_value("path", path, "the folder has no Parquet files") from None
-    missing = [name for name in _NEEDED if name not in found]
+    return found
+
+
+def _check_columns(run: Run[Replay], columns: list[str]) -> None:
+    missing = [name for name in _NEEDED if name not in columns]
     if missing:
-        raise wrong_value(
-            "path",
-            path,
-            f"expected an archive with the columns {', '.join(_NEEDED)}; missing: "
-            f"{', '.join(missing)} (was it written with keep_raw = false?)",
+        raise ConfigError(
+            [
+                f"{run.config.place}: expected an archive with the columns {', '.join(_NEEDED)}; "
+                f"missing: {', '.join(missing)} (was it written with keep_raw = false?)"
+            ]
         )
-    # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
-    return run.spark.read.schema(schema).parquet(place)
 
 
 def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
@@ -330,7 +365,16 @@ class _Note:
         config = run.config
         self._folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
         # A replay with other values of these keys must not resume at this position.
-        names = ("path", "to", "where", "from_time", "until_time", "from_offset", "until_offset")
+        names = (
+            "path",
+            "table",
+            "to",
+            "where",
+            "from_time",
+            "until_time",
+            "from_offset",
+            "until_offset",
+        )
         self._of = {name: getattr(config, name) for name in names}
         if self._folder is not None and not config.dry_run:
             from cykafka.spark.jobs.targets import cluster_of

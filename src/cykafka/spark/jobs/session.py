@@ -16,7 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from cykafka.spark.jobs import formats
 from cykafka.spark.jobs.batch_results import BatchResults
+from cykafka.spark.jobs.config import TableKeys
 from cykafka.spark.jobs.connect_session import connect_session, server_of
 from cykafka.spark.jobs.drivers import driver_of
 from cykafka.spark.jobs.errors import explained
@@ -309,6 +311,8 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
     elif not _is_submitted():
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _workers_python()
     conf.update(given)
+    if isinstance(config, TableKeys):
+        conf.update(formats.settings(config, given))
     if master is not None:
         conf["spark.master"] = master
     return conf

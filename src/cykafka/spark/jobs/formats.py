@@ -1,0 +1,78 @@
+"""The table formats of archives: their packages, and the settings of Spark that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cykafka.spark.jobs.config import TableKeys
+
+__all__ = ["mistake", "package", "settings"]
+
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+# Delta uses internals of Spark, so each minor version of Spark has its own package.
+_DELTA = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
+# Of this package the jobs use only Iceberg's own library, which needs no version of Spark.
+# Iceberg's connector is for Spark 4.1 and older.
+_ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+# A part of the names of jars.
+_PARTS = {"delta": "delta-spark", "iceberg": "iceberg-"}
+# Spark's settings that bring jars.
+_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_PACKAGES, _EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
+_CATALOG = "spark.sql.catalog.spark_catalog"
+
+
+def mistake(config: TableKeys, given: Mapping[str, str]) -> str | None:
+    """Why the installed Spark cannot write the format; None if it can, or if jars are given."""
+    if config.format == "parquet" or _brings(config.format, given):
+        return None
+    try:
+        if package(config.format):
+            return None
+    except ImportError:  # without Spark the job fails later, with its own error
+        return None
+    version, newest = next(iter(reversed(_DELTA.items())))
+    return (
+        f"{newest} is for Spark {', '.join(_DELTA)}, and this is PySpark {_spark()}. Install "
+        f'"pyspark=={version}.*", or give a newer Delta Lake in the keys "spark.jars" or '
+        '"spark.jars.packages"'
+    )
+
+
+def settings(config: TableKeys, given: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings for the format: those that are given stay, lists get another element."""
+    conf: dict[str, str] = {}
+    if config.format == "parquet":
+        return conf
+    needed = package(config.format)
+    if needed and not _brings(config.format, given):
+        conf[_PACKAGES] = _with(given.get(_PACKAGES), needed)
+    if config.format == "delta":
+        conf[_EXTENSIONS] = _with(given.get(_EXTENSIONS), _DELTA_EXTENSION)
+        if _CATALOG not in given:
+            conf[_CATALOG] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    elif "spark.sql.parquet.outputTimestampType" not in given:
+        conf["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
+    return conf
+
+
+def _spark() -> str:
+    from pyspark import __version__
+
+    return __version__
+
+
+def package(name: str) -> str | None:
+    """The package of a format for the installed Spark, if there is one."""
+    return _ICEBERG if name == "iceberg" else _DELTA.get(".".join(_spark().split(".")[:2]))
+
+
+def _brings(name: str, given: Mapping[str, str]) -> bool:
+    return any(_PARTS[name] in given.get(key, "") for key in _JARS)
+
+
+def _with(before: str | None, element: str) -> str:
+    elements = [each.strip() for each in (before or "").split(",") if each.strip()]
+    return ",".join(elements if element in elements else [*elements, element])

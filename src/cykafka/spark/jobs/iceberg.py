@@ -1,0 +1,478 @@
+"""Iceberg tables, by Iceberg's own library in Spark's JVM.
+
+Iceberg's connector for Spark exists for Spark 4.1 and older: newer versions of Spark cannot load
+it. So Spark writes and reads the Parquet files, and Iceberg's library keeps the table: its schema,
+its partitions, its files and its transactions. Other readers see a table like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.partitions import TIMES, Expression, parse
+from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.tables import check_columns, check_loaded
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from cykafka.spark.jobs.archive_claim import Owner
+    from cykafka.spark.jobs.config import Archive, TableKeys
+    from cykafka.spark.jobs.session import Run
+
+__all__ = ["Appends", "DataFile", "Table"]
+
+# Properties of the table: the note of the archive's owner, and its last micro-batch.
+NOTE = "cykafka.note"
+BATCH = "cykafka.batch"
+_MAPPING = "schema.name-mapping.default"
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table. `java` is Iceberg's object."""
+
+    path: str
+    spec: int
+    partition: str
+    records: int
+    size: int
+    java: Any
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How to find, load and create a table: by its path, or by its name in a catalog."""
+
+    exists: Callable[[], bool]
+    load: Callable[[], Any]
+    create: Callable[[Any, Any, Any], Any]
+
+
+class Table:
+    """The Iceberg table of a job's keys `path` or `table`.
+
+    Parameters
+    ----------
+    run : Run
+
+    Raises
+    ------
+    ConfigError
+        The catalog is not configured, or cannot be reached.
+    """
+
+    def __init__(self, run: Run[TableKeys]) -> None:
+        check_loaded(run)
+        self._config = run.config
+        self._spark: SparkSession = run.spark
+        jvm: Any = run.spark._jvm
+        self._jvm = jvm
+        self._iceberg = jvm.org.apache.iceberg
+        self._table: Any = None
+        inner: Any = run.spark._jsparkSession
+        conf = inner.sessionState().newHadoopConf()
+        with self._naming():
+            self._place: _Place = (
+                self._by_path(run.config.folder, conf)
+                if run.config.table is None
+                else self._by_name(run.config.table, conf)
+            )
+            if self._place.exists():
+                self.load()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Turn an error of Java into one paragraph with the cause and the key."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError([f"{self._config.place}: {explained(error)}"]) from error
+
+    def _by_path(self, path: str, conf: Any) -> _Place:
+        tables = self._iceberg.hadoop.HadoopTables(conf)
+        # With its scheme, so that workers and other readers find the same folder.
+        address = self._jvm.org.apache.hadoop.fs.Path(path)
+        name = str(address.getFileSystem(conf).makeQualified(address).toString())
+        return _Place(
+            exists=lambda: tables.exists(name),
+            load=lambda: tables.load(name),
+            create=lambda schema, spec, properties: tables.create(schema, spec, properties, name),
+        )
+
+    def _by_name(self, table: str, conf: Any) -> _Place:
+        name, *levels, last = table.split(".")
+        prefix = f"spark.sql.catalog.{name}."
+        given: Any = self._spark.sparkContext.getConf().getAll()
+        every = {**dict(given), **self._config.spark_options()}
+        options = {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
+        if not {"type", "catalog-impl"} & set(options):
+            raise ConfigError(
+                [
+                    f'key "table" = {table!r}: the catalog {name} has no type; set '
+                    f"sql.catalog.{name}.type (hadoop, hive, rest, jdbc, ...) in [spark] "
+                    f"and its other options, such as sql.catalog.{name}.uri or .warehouse"
+                ]
+            )
+        catalog = self._iceberg.CatalogUtil.buildIcebergCatalog(
+            name, self._jvm.java.util.HashMap(options), conf
+        )
+        gateway: Any = self._spark.sparkContext._gateway
+        strings = gateway.new_array(self._jvm.java.lang.String, len(levels))
+        for index, level in enumerate(levels):
+            strings[index] = level
+        namespace = self._iceberg.catalog.Namespace.of(strings)
+        identifier = self._iceberg.catalog.TableIdentifier.of(namespace, last)
+
+        def create(schema: Any, spec: Any, properties: Any) -> Any:
+            if not catalog.namespaceExists(namespace):
+                catalog.createNamespace(namespace)
+            return catalog.createTable(identifier, schema, spec, properties)
+
+        return _Place(
+            exists=lambda: catalog.tableExists(identifier),
+            load=lambda: catalog.loadTable(identifier),
+            create=create,
+        )
+
+    def load(self) -> None:
+        """Load the table, or what is new of it."""
+        if self._table is None:
+            self._table = self._place.load()
+        else:
+            self._table.refresh()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table existed when it was last loaded."""
+        return self._table is not None
+
+    def get(self, name: str) -> str | None:
+        """A property of the table as it was last loaded."""
+        value = self._table.properties().get(name)
+        return None if value is None else str(value)
+
+    @property
+    def columns(self) -> StructType:
+        """The table's columns."""
+        from pyspark.sql.types import StructType
+
+        schema = self._iceberg.spark.SparkSchemaUtil.convert(self._table.schema())
+        return StructType.fromJson(json.loads(schema.json()))
+
+    @property
+    def expressions(self) -> list[Expression]:
+        """What partitions the archive, by its owner's note."""
+        note = self.get(NOTE)
+        if note is None:
+            raise ConfigError(
+                [f"{self._config.place}: no job archive has written this Iceberg table"]
+            )
+        return [parse(text) for text in json.loads(note)["folders"]]
+
+    def create(self, columns: StructType, expressions: list[Expression], note: str) -> None:
+        """Create the table.
+
+        Raises
+        ------
+        ConfigError
+            The catalog refuses it.
+        """
+        schema = self._schema(columns)
+        spec = self._iceberg.PartitionSpec.builderFor(schema)
+        properties = self._jvm.java.util.HashMap(
+            {
+                "format-version": "2",
+                _MAPPING: self._iceberg.mapping.NameMappingParser.toJson(
+                    self._iceberg.mapping.MappingUtil.create(schema)
+                ),
+                NOTE: note,
+            }
+        )
+        with self._naming():
+            for each in expressions:
+                numbers = [each.number] if each.number else []
+                getattr(spec, each.function)(each.column, *numbers, each.name)
+            self._table = self._place.create(schema, spec.build(), properties)
+
+    def _schema(self, columns: StructType) -> Any:
+        inner: Any = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns.json())
+        # Rows of other schemas may lack any column, so all may be null.
+        schema = self._iceberg.spark.SparkSchemaUtil.convert(inner.asNullable())
+        # With the ids that a new table gives them, because the mapping of names has them, too.
+        return self._iceberg.types.TypeUtil.assignIncreasingFreshIds(schema)
+
+    def add_columns(self, transaction: Any, columns: StructType) -> None:
+        """Add new columns and fields, and widen types, as Iceberg can."""
+        with self._naming():
+            transaction.updateSchema().unionByNameWith(self._schema(columns)).commit()
+
+    # -- files
+
+    def files(self) -> list[DataFile]:
+        """The files of the table's newest snapshot.
+
+        Raises
+        ------
+        ConfigError
+            Another writer deleted single rows, which files alone do not show.
+        """
+        found = []
+        tasks = self._table.newScan().planFiles()
+        try:
+            iterator = tasks.iterator()
+            while iterator.hasNext():
+                task = iterator.next()
+                file = task.file()
+                if task.deletes().size():
+                    raise ConfigError(
+                        [
+                            f"{self._config.place}: another writer has deleted rows of this "
+                            "table; rewrite its files with that writer first"
+                        ]
+                    )
+                found.append(
+                    DataFile(
+                        str(file.location()),
+                        int(file.specId()),
+                        str(file.partition().toString()),
+                        int(file.recordCount()),
+                        int(file.fileSizeInBytes()),
+                        file,
+                    )
+                )
+        finally:
+            tasks.close()
+        return found
+
+    def write(self, rows: DataFrame, expressions: list[Expression], most_records: int = 0,
+              compression: str | None = None) -> list[Any]:  # fmt: skip
+        """Write rows to new files, which no reader sees before a commit; return Iceberg's objects.
+
+        Raises
+        ------
+        RuntimeError
+            Files are missing: workers wrote them to another file system.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        names = [f"_cykafka_{number}" for number in range(len(expressions))]
+        seen = Observation()
+        values = self.values(rows, expressions)
+        staged = rows.withColumns(dict(zip(names, values, strict=True)))
+        staged = staged.observe(seen, F.count(F.lit(1)).alias("count"))
+        folder = f"{self._table.location()}/data/cykafka-{uuid.uuid4().hex}"
+        writer = staged.write.partitionBy(*names)
+        if most_records:
+            writer = writer.option("maxRecordsPerFile", most_records)
+        if compression:
+            writer = writer.option("compression", compression)
+        writer.parquet(folder)
+        listed = (
+            self._spark.read.schema(", ".join(f"{name} STRING" for name in names))
+            .parquet(folder)
+            .groupBy(F.col("_metadata.file_path").alias("file"), *names)
+            .agg(F.count(F.lit(1)).alias("records"))
+            .collect()
+        )
+        count, there = int(seen.get.get("count") or 0), sum(row.records for row in listed)
+        if there != count:
+            raise RuntimeError(
+                f"{count} records were written, but only {there} of them are in the files in "
+                f"{folder}: check that all workers and the driver use the same file system"
+            )
+        return [self._data_file(row.file, [row[name] for name in names]) for row in listed]
+
+    def values(self, rows: DataFrame, expressions: list[Expression]) -> list[Column]:
+        """The partitions' values by Iceberg's rules, in forms that its library reads as text."""
+        from pyspark.sql import functions as F
+
+        def value(each: Expression) -> Column:
+            column = F.col(each.column)
+            if each.function in TIMES:
+                # Of UTC, whatever the time zone of the session is.
+                hour = F.floor(F.unix_seconds(column) / 3600)
+                day = F.date_from_unix_date(F.floor(F.unix_seconds(column) / 86400).cast("int"))
+                return {
+                    "year": F.year(day) - 1970,
+                    "month": (F.year(day) - 1970) * 12 + F.month(day) - 1,
+                    "day": day,
+                    "hour": hour,
+                }[each.function]
+            if each.function == "bucket":
+                kind: Any = rows.select(column.alias("x"))
+                function = f"cykafka_bucket_{each.name}"
+                self._iceberg.spark.IcebergSpark.registerBucketUDF(
+                    rows.sparkSession._jsparkSession, function,
+                    kind._jdf.schema().apply(0).dataType(), each.number,
+                )  # fmt: skip
+                return F.call_function(function, column)
+            return each.truncated(rows) if each.function == "truncate" else column
+
+        return [value(each) for each in expressions]
+
+    def _data_file(self, path: str, values: list[str | None]) -> Any:
+        file = self._table.io().newInputFile(path)
+        mapping = self._iceberg.mapping.MappingUtil.create(self._table.schema())
+        metrics = self._iceberg.parquet.ParquetUtil.fileMetrics(
+            file, self._iceberg.MetricsConfig.forTable(self._table), mapping
+        )
+        return (
+            self._iceberg.DataFiles.builder(self._table.spec())
+            .withInputFile(file)
+            .withFormat("parquet")
+            .withMetrics(metrics)
+            .withPartitionValues(self._jvm.java.util.ArrayList(values))
+            .build()
+        )
+
+    # -- transactions
+
+    def snapshot(self) -> int | None:
+        """The id of the newest snapshot; None if the table has none."""
+        newest = self._table.currentSnapshot()
+        return None if newest is None else int(newest.snapshotId())
+
+    def partitions(self) -> int:
+        """The id of the table's current partitions: older files may have others."""
+        return int(self._table.spec().specId())
+
+    def replace(
+        self, transaction: Any, snapshot: int | None, old: list[DataFile], new: list[Any]
+    ) -> bool:
+        """Replace files, which must be as they were in the snapshot."""
+        update = transaction.newRewrite()
+        if snapshot is not None:
+            update.validateFromSnapshot(snapshot)
+        for file in old:
+            update.deleteFile(file.java)
+        for file in new:
+            update.addFile(file)
+        update.commit()
+        return True
+
+    def commit(self, change: Callable[[Any], bool]) -> None:
+        """Commit a transaction that replaces exactly the version of the table that `change` saw.
+
+        `change` gets the transaction, adds to it and returns True; False if nothing is to do. If
+        another writer has committed meanwhile, it is called again with the newer version.
+        Iceberg's own commit would repeat the change without this look at the newer version.
+
+        Raises
+        ------
+        RuntimeError
+            Other writers kept committing.
+        """
+        for _ in range(_ATTEMPTS):
+            self.load()
+            transaction = self._table.newTransaction()
+            if not change(transaction):
+                return
+            try:
+                self._table.operations().commit(
+                    transaction.startMetadata(), transaction.currentMetadata()
+                )
+                self.load()
+                return
+            except Exception as error:  # of Java
+                # Raise also if it is unknown whether this has committed: a restart looks.
+                if "CommitFailedException" not in str(error):
+                    raise
+        raise RuntimeError(
+            f"{self._config.place}: other writers of the Iceberg table committed {_ATTEMPTS} "
+            "times before this job could; an archive needs a table of its own"
+        )
+
+
+class Appends:
+    """Appends micro-batches to a table, each with its number in the same transaction.
+
+    Parameters
+    ----------
+    run : Run
+    table : Table
+    owner : Owner
+    columns : StructType
+        The columns of the rows to write.
+    expressions : list of Expression
+    """
+
+    def __init__(self, run: Run[Archive], table: Table, owner: Owner, columns: StructType,
+                 expressions: list[Expression]) -> None:  # fmt: skip
+        self._config = run.config
+        self._run = run
+        self._table = table
+        self._owner = owner
+        self._merged = False
+        self._columns = columns
+        self._expressions = expressions
+
+    def check(self) -> None:
+        """Check the table before the query starts.
+
+        Raises
+        ------
+        ConfigError
+            The table belongs to another writer, or has other partitions or columns.
+        """
+        if not self._table.exists:
+            return
+        self._check_owner(self._table.get(NOTE))
+        check_columns(self._run, self._table.columns, self._columns)
+
+    def _check_owner(self, note: str | None) -> None:
+        if note is None:
+            raise self._owner.not_ours()
+        self._owner.check(note, f"property {NOTE}")
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Append a micro-batch, unless the table has it."""
+        table = self._table
+        if not table.exists:
+            table.create(self._columns, self._expressions, self._owner.note())
+        table.load()
+        self._check_owner(table.get(NOTE))
+        if self._config.merge_schema and not self._merged:
+            table.commit(self._merge)
+            self._merged = True
+        if self._has(table.get(BATCH), number):
+            return
+        files = table.write(batch, self._expressions, compression=self._config.compression)
+
+        def append(transaction: Any) -> bool:
+            properties = transaction.table().properties()
+            self._check_owner(properties.get(NOTE))
+            if self._has(properties.get(BATCH), number):
+                return False
+            update = transaction.newAppend()
+            for file in files:
+                update.appendFile(file)
+            update.set(BATCH, str(number))
+            update.commit()
+            transaction.updateProperties().set(BATCH, str(number)).commit()
+            return True
+
+        table.commit(append)
+
+    def _merge(self, transaction: Any) -> bool:
+        there = {field.name: field.dataType.simpleString() for field in self._table.columns}
+        rows = {field.name: field.dataType.simpleString() for field in self._columns}
+        if rows.items() <= there.items():
+            return False
+        self._table.add_columns(transaction, self._columns)
+        return True
+
+    @staticmethod
+    def _has(last: str | None, number: int) -> bool:
+        return last is not None and int(last) >= number

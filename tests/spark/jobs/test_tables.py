@@ -1,0 +1,329 @@
+"""Archives that are tables, in each format: write, restart, replay, evolve, partition, compact."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_jobs import Bench, once
+
+from cykafka.spark.jobs.problems import ConfigError
+
+FORMATS = ("iceberg", "delta")
+BY_TIME = {"partition_by": ["topic", "hour(timestamp)", "bucket(4, key)"]}
+
+
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest, tables: dict[str, Any]) -> str:
+    """A format whose package works with this Spark."""
+    return usable(str(request.param), tables)
+
+
+def usable(name: str, tables: dict[str, Any]) -> str:
+    from cykafka.testing.plugin import no_broker
+
+    if name not in tables:
+        pytest.skip("Delta Lake 4.4.0 is for Spark 4.2: make test-delta")
+    if isinstance(tables[name], Exception):
+        no_broker(tables[name])
+    return name
+
+
+def rows(bench: Bench, form: str, path: str) -> Any:
+    """The table's rows, as a reader of the format sees them."""
+    if form == "delta":
+        return bench.spark.read.format("delta").load(path)
+    table = iceberg(bench, path)
+    return bench.spark.createDataFrame(
+        [json.loads(row) for row in generic_rows(bench, table)],
+        "topic STRING, partition INT, offset BIGINT, value STRING",
+    )
+
+
+def iceberg(bench: Bench, path: str) -> Any:
+    inner: Any = bench.spark._jsparkSession
+    conf = inner.sessionState().newHadoopConf()
+    jvm: Any = bench.spark._jvm
+    return jvm.org.apache.iceberg.hadoop.HadoopTables(conf).load(path)
+
+
+def generic_rows(bench: Bench, table: Any, *columns: str) -> list[str]:
+    """Rows by Iceberg's own reader of records, as JSON."""
+    jvm: Any = bench.spark._jvm
+    records = jvm.org.apache.iceberg.data.IcebergGenerics.read(table).build()
+    found, iterator = [], records.iterator()
+    while iterator.hasNext():
+        record = iterator.next()
+        value = record.getField("value")
+        found.append(
+            json.dumps(
+                {
+                    "topic": record.getField("topic"),
+                    "partition": record.getField("partition"),
+                    "offset": record.getField("offset"),
+                    "value": None if value is None else bytes(value.array()).decode(),
+                }
+            )
+        )
+    records.close()
+    return found
+
+
+def offsets(bench: Bench, form: str, path: str) -> Counter[tuple[str, int, int]]:
+    found = rows(bench, form, path).select("topic", "partition", "offset").collect()
+    return Counter((row.topic, row.partition, row.offset) for row in found)
+
+
+def forget_commit(places: dict[str, str]) -> None:
+    """Restore the state of a crash between the table's commit and the checkpoint's."""
+    commits = Path(places["checkpoint"], "commits")
+    last = max(int(each.name) for each in commits.glob("[0-9]*"))
+    for each in (commits / str(last), commits / f".{last}.crc"):
+        each.unlink(missing_ok=True)
+
+
+def test_records_return_from_a_table_unchanged(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], form: str
+) -> None:
+    keys = {"topics": topic, "format": form, **BY_TIME, **places}
+    bench.fill(topic, 10)
+    bench.send(topic, [{"value": None, "key": None, "partition": 0, "timestamp": 1_000}])
+
+    first = bench.run("archive", source__maxOffsetsPerTrigger=20, **keys)
+    forget_commit(places)
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+
+    assert (first.records, first.bad) == (41, 0)
+    expected = once(topic, 15)
+    expected[topic, 0, 15] = 1
+    assert offsets(bench, form, places["path"]) == expected
+    again = bench.run("replay", path=places["path"], format=form, topics=topic, to=other_topic)
+    assert again.counts == {"sent": 61}
+    sent, copies = bench.read(topic), bench.read(other_topic)
+    assert [(each.partition(), each.key(), each.value(), each.headers(), each.timestamp())
+            for each in copies] == [
+        (each.partition(), each.key(), each.value(), each.headers(), each.timestamp())
+        for each in sent
+    ]  # fmt: skip
+
+
+def test_table_of_another_writer_is_refused(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    bench.fill(topic, 5)
+    foreign = bench.spark.range(3).selectExpr("id AS offset", "'x' AS topic")
+    if form == "delta":
+        foreign.write.format("delta").save(places["path"])
+        before = bench.spark.read.format("delta").load(places["path"]).count()
+    else:
+        create_iceberg(bench, foreign, places["path"])
+        before = 0
+
+    with pytest.raises(ConfigError, match=r'"path" = .* was not written by this job'):
+        bench.run("archive", topics=topic, format=form, **places)
+
+    if form == "delta":
+        assert bench.spark.read.format("delta").load(places["path"]).count() == before
+    else:
+        assert iceberg(bench, places["path"]).currentSnapshot() is None
+    with pytest.raises(ConfigError, match=r"missing: key, value"):
+        bench.run("replay", path=places["path"], format=form)
+
+
+def create_iceberg(bench: Bench, frame: Any, path: str) -> None:
+    jvm: Any = bench.spark._jvm
+    root = jvm.org.apache.iceberg
+    inner: Any = bench.spark._jsparkSession
+    conf = inner.sessionState().newHadoopConf()
+    schema = root.spark.SparkSchemaUtil.convert(frame._jdf.schema())
+    root.hadoop.HadoopTables(conf).create(schema, path)
+
+
+def test_a_table_has_one_checkpoint_one_kind_and_one_form(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    bench.fill(topic, 5)
+    keys = {"topics": topic, "format": form}
+    bench.run("archive", **keys, **places)
+    other = {**places, "checkpoint": places["checkpoint"] + "-2"}
+
+    with pytest.raises(ConfigError, match="was archived with another checkpoint"):
+        bench.run("archive", **keys, **other)
+    with pytest.raises(ConfigError, match="its folders are topic=.../date="):
+        bench.run("archive", partition_by="topic", **keys, **places)
+    for names in ("spark", "deterministic"):
+        with pytest.raises(ConfigError, match=r"it is an? (Delta|Iceberg) table"):
+            bench.run("archive", topics=topic, file_names=names, **other)
+    with pytest.raises(ConfigError, match=f'set format = "{form}"'):
+        bench.run("replay", path=places["path"])
+    assert offsets(bench, form, places["path"]) == once(topic, 5)
+
+
+def test_new_columns_come_with_merge_schema_only(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    keys = {"topics": topic, "format": form, **places}
+    bench.send(topic, [{"value": '{"id": 1, "city": "Rome"}', "partition": 0}])
+    bench.run("archive", schema="id BIGINT", **keys)
+    bench.send(topic, [{"value": '{"id": 2, "city": "Oslo"}', "partition": 0}])
+    wider = {"schema": "id BIGINT, city STRING", **keys}
+
+    with pytest.raises(ConfigError, match=r"(?s)json is struct.*merge_schema = true"):
+        bench.run("archive", **wider)
+    bench.run("archive", merge_schema=True, **wider)
+
+    if form == "delta":
+        found = bench.spark.read.format("delta").load(places["path"])
+    else:
+        from cykafka.spark.jobs.iceberg import Table
+
+        table = Table(bench.prepare("replay", format=form, path=places["path"]))
+        paths = [file.path for file in table.files()]
+        found = bench.spark.read.schema(table.columns).parquet(*paths)
+    got = {(row.offset, row.json.id, row.json.city) for row in found.collect()}
+    assert got == {(0, 1, None), (1, 2, "Oslo")}
+    assert offsets(bench, form, places["path"]) == Counter({(topic, 0, 0): 1, (topic, 0, 1): 1})
+
+
+def test_compaction_merges_small_files_and_keeps_the_rows(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    keys = {"topics": topic, "format": form, "partition_by": "topic", **places}
+    for _ in range(2):
+        bench.fill(topic, 10)
+        bench.run("archive", source__maxOffsetsPerTrigger=20, **keys)
+    before = sorted(rows(bench, form, places["path"]).select("partition", "offset").collect())
+
+    done = bench.run("compact", path=places["path"], format=form)
+
+    assert done.details["files_removed"] >= 4
+    assert done.details["files_added"] == 1
+    after = sorted(rows(bench, form, places["path"]).select("partition", "offset").collect())
+    assert after == before
+    nothing = bench.run("compact", path=places["path"], format=form)
+    assert nothing.details["files_removed"] == 0
+    # The archive goes on: its last micro-batch is known after the compaction, too.
+    forget_commit(places)
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    assert offsets(bench, form, places["path"]) == once(topic, 25)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "names"),
+    [
+        ("year(timestamp)", "year", {"timestamp_year=2023"}),
+        ("month(timestamp)", "month", {"timestamp_month=2023-11"}),
+        ("day(timestamp)", "day", {"timestamp_day=2023-11-14"}),
+        ("truncate(2, topic)", "truncate[2]", set()),
+        ("bucket(8, partition)", "bucket[8]", set()),
+    ],
+)
+def test_partitions_of_an_iceberg_table_are_its_own_transforms(
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    tables: dict[str, Any],
+    expression: str,
+    kind: str,
+    names: set[str],
+) -> None:
+    form = usable("iceberg", tables)
+    bench.fill(topic, 2)
+
+    bench.run("archive", topics=topic, format=form, partition_by=[expression], **places)
+
+    table = iceberg(bench, places["path"])
+    assert kind in table.spec().toString()
+    jvm: Any = bench.spark._jvm
+    tasks = table.newScan().planFiles().iterator()
+    found = set()
+    while tasks.hasNext():
+        found.add(str(table.spec().partitionToPath(tasks.next().file().partition())))
+    assert names <= found
+    # Each reader that prunes by partition finds each record: by Iceberg's own values.
+    where = jvm.org.apache.iceberg.expressions.Expressions
+    for partition in range(4):
+        reader = jvm.org.apache.iceberg.data.IcebergGenerics.read(table)
+        reader = reader.where(where.equal("partition", partition))
+        reader = reader.where(where.equal("topic", topic))
+        assert sum(1 for _ in reader.build()) == 2
+
+
+def test_iceberg_table_of_a_catalog(
+    bench: Bench, topic: str, other_topic: str, tmp_path: Path, tables: dict[str, Any]
+) -> None:
+    keys = {
+        "format": usable("iceberg", tables),
+        "table": "lake.kafka.orders",
+        "spark__sql.catalog.lake.type": "hadoop",
+        "spark__sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
+    }
+    bench.fill(topic, 5)
+    stream = {"topics": topic, "checkpoint": str(tmp_path / "checkpoint")}
+
+    with pytest.raises(ConfigError, match=r"catalog lake has no type; set sql\.catalog\.lake"):
+        bench.run("archive", format="iceberg", table="lake.kafka.orders", **stream)
+    for _ in range(2):
+        bench.run("archive", **keys, **stream)
+
+    assert offsets(bench, "iceberg", str(tmp_path / "warehouse/kafka/orders")) == once(topic, 5)
+    bench.run("replay", to=other_topic, **keys)
+    assert len(bench.read(other_topic)) == 20
+
+
+def test_batch_of_two_drivers_is_committed_once(
+    bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
+) -> None:
+    """A driver that was taken for dead commits between the other one's look and its commit."""
+    from cykafka.spark.jobs.iceberg import Table
+
+    keys = {"topics": topic, "format": usable("iceberg", tables), **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    table = Table(bench.prepare("replay", format="iceberg", path=places["path"]))
+    other = Table(bench.prepare("replay", format="iceberg", path=places["path"]))
+    looks = []
+
+    def change(transaction: Any) -> bool:
+        looks.append(transaction.table().properties().get("winner"))
+        if looks[-1] is not None:
+            return False
+        transaction.updateProperties().set("winner", "first").commit()
+        if len(looks) == 1:
+
+            def sooner(transaction: Any) -> bool:
+                transaction.updateProperties().set("winner", "other").commit()
+                return True
+
+            other.commit(sooner)
+        return True
+
+    table.commit(change)
+
+    assert looks == [None, "other"]
+    table.load()
+    assert table.get("winner") == "other"
+
+
+@pytest.mark.parametrize("names", ["spark", "deterministic"])
+def test_parquet_is_partitioned_by_expressions(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], names: str
+) -> None:
+    bench.fill(topic, 5)
+    keys = {"topics": topic, "file_names": names, **BY_TIME, **places}
+
+    for _ in range(2):
+        bench.run("archive", **keys)
+
+    found = {path.parent.relative_to(places["path"]) for path in
+             Path(places["path"]).rglob("*.parquet")}  # fmt: skip
+    assert {each.parts[:2] for each in found} == {
+        (f"topic={topic}", "timestamp_hour=2023-11-14-22")
+    }
+    assert {each.parts[2].partition("=")[0] for each in found} == {"key_bucket"}
+    assert bench.run("replay", path=places["path"], to=other_topic).records == 20
