@@ -1,4 +1,4 @@
-"""A driver that a test kills: one session archives a topic with both kinds of file names.
+"""A driver that a test kills: one session archives a topic in several kinds of archives.
 
 It starts Spark, prints "ready", waits for a line on standard input, and then continues from the
 checkpoints.
@@ -7,6 +7,7 @@ checkpoints.
 from __future__ import annotations
 
 import io
+import json
 import sys
 import threading
 import time
@@ -20,19 +21,19 @@ from cykafka.spark.jobs.report import Progress
 from cykafka.spark.jobs.session import Run, session
 from cykafka.spark.jobs.streams import finish
 
-KINDS = ("spark", "deterministic")
+TABLES = ("delta", "iceberg")
 
 
 def config(
     servers: str, topic: str, folder: Path, java_options: str, kind: str, **keys: str
 ) -> Archive:
-    """The configuration of an archive."""
+    """The configuration of an archive. A kind is a format of tables, or of file names."""
     given = {
         "kafka.bootstrap.servers": servers,
         "topics": topic,
         "path": str(folder / kind),
         "checkpoint": str(folder / f"{kind}.checkpoint"),
-        "file_names": kind,
+        "format" if kind in TABLES else "file_names": kind,
         "app_name": kind,
         "master": "local[2,3]",  # a task whose worker is killed is retried, at most twice
         "source.maxOffsetsPerTrigger": "200",
@@ -46,10 +47,12 @@ def config(
     return config
 
 
-def main(servers: str, topic: str, folder: str, java_options: str) -> None:
+def main(servers: str, topic: str, folder: str, java_options: str, more: str) -> None:
+    kinds: dict[str, dict[str, str]] = json.loads(more)
+    settings = {name: value for given in kinds.values() for name, value in given.items()}
     configs = [
-        config(servers, topic, Path(folder), java_options, kind, trigger="continuous")
-        for kind in KINDS
+        config(servers, topic, Path(folder), java_options, kind, trigger="continuous", **settings)
+        for kind in kinds
     ]
     with session(configs[0], Log()) as spark:
         print("ready", flush=True)

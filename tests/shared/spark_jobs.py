@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import sys
 import time
 from collections import Counter
@@ -104,6 +105,40 @@ class Bench:
         if count is not None:
             assert len(messages) >= count, f"{len(messages)} of {count} messages"
         return sorted(messages, key=lambda each: (each.partition(), each.offset()))
+
+
+def archive_rows(bench: Bench, form: str, path: str) -> Any:
+    """The rows of an archive, as a reader of its format sees them."""
+    if form != "iceberg":
+        return bench.spark.read.format("delta" if form == "delta" else "parquet").load(path)
+    table = iceberg(bench, path)
+    return bench.spark.createDataFrame(
+        [json.loads(row) for row in generic_rows(bench, table)],
+        "topic STRING, partition INT, offset BIGINT",
+    )
+
+
+def iceberg(bench: Bench, path: str) -> Any:
+    inner: Any = bench.spark._jsparkSession
+    conf = inner.sessionState().newHadoopConf()
+    jvm: Any = bench.spark._jvm
+    return jvm.org.apache.iceberg.hadoop.HadoopTables(conf).load(path)
+
+
+def generic_rows(bench: Bench, table: Any, **equal: Any) -> list[str]:
+    """Rows by Iceberg's own reader of records, as JSON; only those with these values."""
+    jvm: Any = bench.spark._jvm
+    reader = jvm.org.apache.iceberg.data.IcebergGenerics.read(table)
+    for name, value in equal.items():
+        reader = reader.where(jvm.org.apache.iceberg.expressions.Expressions.equal(name, value))
+    records = reader.build()
+    found, iterator = [], records.iterator()
+    while iterator.hasNext():
+        record = iterator.next()
+        row = {name: record.getField(name) for name in ("topic", "partition", "offset")}
+        found.append(json.dumps(row))
+    records.close()
+    return found
 
 
 def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:

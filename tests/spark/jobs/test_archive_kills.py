@@ -2,14 +2,15 @@
 
 Each round kills the driver at its end. Some rounds first kill the Python processes that read for
 it. Spark then retries their tasks, or gives up the query. One driver archives with both kinds of
-file names. While it works, the next driver starts its JVM, so that a kill costs little time. A
-failure prints its seed: ``CYKAFKA_TEST_SEED=...`` repeats the random choices,
-``CYKAFKA_TEST_KILLS=200`` kills more often.
+file names and into an Iceberg table; with PySpark 4.2 it archives into a Delta table. While it
+works, the next driver starts its JVM, so that a kill costs little time. A failure prints its seed:
+``CYKAFKA_TEST_SEED=...`` repeats the random choices, ``CYKAFKA_TEST_KILLS=200`` kills more often.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -19,13 +20,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 import spark_archives
 from processes import family, is_running
 from repeated import kills
-from spark_jobs import Bench
+from spark_jobs import Bench, archive_rows
+
+from cykafka.testing.plugin import no_broker
 
 KILLS, MORE = kills(4, 20), 20
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
@@ -40,10 +44,13 @@ START_S = 120
 class Driver:
     """A process with Spark that waits for a line before it continues."""
 
-    def __init__(self, bench: Bench, topic: str, folder: Path) -> None:
+    def __init__(
+        self, bench: Bench, topic: str, folder: Path, kinds: dict[str, dict[str, str]]
+    ) -> None:
         program = [sys.executable, spark_archives.__file__]
+        more = json.dumps(kinds)
         self.process = subprocess.Popen(
-            [*program, bench.servers, topic, str(folder), bench.java_options],
+            [*program, bench.servers, topic, str(folder), bench.java_options, more],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -119,15 +126,30 @@ def listed(folder: Path) -> Counter[tuple[int, int]]:
     return Counter(duckdb.sql(query).fetchall())
 
 
-def committed(folder: Path) -> dict[str, int]:
-    """The number of committed micro-batches by kind."""
-    names = {kind: folder / f"{kind}.checkpoint" / "commits" for kind in spark_archives.KINDS}
-    return {kind: len(list(path.glob("[0-9]*"))) for kind, path in names.items()}
+@pytest.fixture
+def kinds(tables: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The kinds of archives, with Spark's settings for each."""
+    name = "delta" if "delta" in tables else "iceberg"
+    if isinstance(tables[name], Exception):
+        no_broker(tables[name])
+    plain: dict[str, dict[str, str]] = {"deterministic": {}}
+    return plain | ({"spark": {}} if name == "iceberg" else {}) | {name: tables[name]}
+
+
+def committed(folder: Path, kind: str) -> int:
+    """The number of committed micro-batches of an archive."""
+    return len(list((folder / f"{kind}.checkpoint" / "commits").glob("[0-9]*")))
+
+
+def archived(bench: Bench, kind: str, path: str) -> Counter[tuple[int, int]]:
+    """The records that Spark, or a reader of the table's format, finds."""
+    rows = archive_rows(bench, kind, path).select("partition", "offset").collect()
+    return Counter((row.partition, row.offset) for row in rows)
 
 
 def wait_for_more(folder: Path, kind: str, before: int, driver: Driver) -> None:
     deadline = time.monotonic() + START_S
-    while committed(folder)[kind] <= before and not driver.was_ended_by_spark():
+    while committed(folder, kind) <= before and not driver.was_ended_by_spark():
         assert time.monotonic() < deadline, "no micro-batch was committed"
         time.sleep(0.01)
 
@@ -139,11 +161,15 @@ def twice(offsets: Counter[tuple[int, int]]) -> dict[tuple[int, int], int]:
 @pytest.mark.soak
 @pytest.mark.timeout(START_S + 60 * (KILLS + MORE))
 def test_each_offset_is_archived_once_despite_kills(
-    bench: Bench, topic: str, tmp_path: Path, drivers: list[Driver]
+    bench: Bench,
+    topic: str,
+    tmp_path: Path,
+    drivers: list[Driver],
+    kinds: dict[str, dict[str, str]],
 ) -> None:
     print(f"CYKAFKA_TEST_SEED={SEED}")
     dice = random.Random(SEED)
-    drivers.append(Driver(bench, topic, tmp_path))
+    drivers.append(Driver(bench, topic, tmp_path, kinds))
     seen = workers = number = fills = 0
     midway = False
     # If all kills came before the first archived record, more follow.
@@ -152,13 +178,14 @@ def test_each_offset_is_archived_once_despite_kills(
         fills += 1
         driver = drivers[-1]
         driver.go()
-        drivers.append(Driver(bench, topic, tmp_path))
+        drivers.append(Driver(bench, topic, tmp_path, kinds))
         # Some drivers die while queries start or plan, others during a micro-batch.
-        kind, before = dice.choice(spark_archives.KINDS), committed(tmp_path)
+        kind = dice.choice(list(kinds))
+        before = committed(tmp_path, kind)
         if dice.random() < 0.9:
             driver.hear("started")
             if dice.random() < 0.8:
-                wait_for_more(tmp_path, kind, before[kind], driver)
+                wait_for_more(tmp_path, kind, before, driver)
         time.sleep(dice.uniform(0, MOST_S))
         killed = 0
         if dice.random() < 0.5:
@@ -181,12 +208,12 @@ def test_each_offset_is_archived_once_despite_kills(
     }
     assert workers > 0 or KILLS < 10, "no worker was killed"
     assert midway, "no kill came while only a part of the records was archived"
-    for kind in spark_archives.KINDS:
+    for kind in kinds:
         rest = spark_archives.config(bench.servers, topic, tmp_path, bench.java_options, kind)
         given = {"topics": topic, "path": rest.path, "checkpoint": rest.checkpoint}
-        summary = bench.run("archive", file_names=kind, **given)
+        key = "format" if kind in spark_archives.TABLES else "file_names"
+        summary = bench.run("archive", **{key: kind}, **given)
         assert summary.outcome == "finished"
-        rows = bench.spark.read.parquet(rest.path).select("partition", "offset").collect()
-        found = Counter((row.partition, row.offset) for row in rows)
+        found = archived(bench, kind, rest.folder)
         assert found == expected, f"seed {SEED}, {kind}: {len(found)}, twice {twice(found)}"
     assert listed(tmp_path / "deterministic") == expected

@@ -292,7 +292,7 @@ class Table:
                 f"{count} records were written, but only {there} of them are in the files in "
                 f"{folder}: check that all workers and the driver use the same file system"
             )
-        return [self._data_file(row.file, [row[name] for name in names]) for row in listed]
+        return self._data_files({row.file: [row[name] for name in names] for row in listed})
 
     def values(self, rows: DataFrame, expressions: list[Expression]) -> list[Column]:
         """The partitions' values by Iceberg's rules, in forms that its library reads as text."""
@@ -322,20 +322,25 @@ class Table:
 
         return [value(each) for each in expressions]
 
-    def _data_file(self, path: str, values: list[str | None]) -> Any:
-        file = self._table.io().newInputFile(path)
-        mapping = self._iceberg.mapping.MappingUtil.create(self._table.schema())
-        metrics = self._iceberg.parquet.ParquetUtil.fileMetrics(
-            file, self._iceberg.MetricsConfig.forTable(self._table), mapping
-        )
-        return (
-            self._iceberg.DataFiles.builder(self._table.spec())
-            .withInputFile(file)
-            .withFormat("parquet")
-            .withMetrics(metrics)
-            .withPartitionValues(self._jvm.java.util.ArrayList(values))
-            .build()
-        )
+    def _data_files(self, files: dict[str, list[str | None]]) -> list[Any]:
+        """Iceberg's objects for files, given by their paths with the values of their partitions."""
+        library, table = self._iceberg, self._table
+        mapping = library.mapping.MappingUtil.create(table.schema())
+        metrics = library.MetricsConfig.forTable(table)
+        footers, spec, io = library.parquet.ParquetUtil, table.spec(), table.io()
+
+        def data_file(path: str, values: list[str | None]) -> Any:
+            file = io.newInputFile(path)
+            return (
+                library.DataFiles.builder(spec)
+                .withInputFile(file)
+                .withFormat("parquet")
+                .withMetrics(footers.fileMetrics(file, metrics, mapping))
+                .withPartitionValues(values)
+                .build()
+            )
+
+        return [data_file(path, values) for path, values in files.items()]
 
     # -- transactions
 
