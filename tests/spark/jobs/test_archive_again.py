@@ -160,7 +160,7 @@ def test_decode_cannot_start_in_an_archive_without_decoding(
     if not noted:
         Path(places["path"], "_cykafka.json").unlink()
 
-    with pytest.raises(ConfigError, match=r'its folders are topic=.*keep "decode" and "schema"'):
+    with pytest.raises(ConfigError, match=r'is partitioned by topic.*keep "partition_by"'):
         bench.run("archive", decode="headers", **keys)
 
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)

@@ -103,21 +103,31 @@ def create_iceberg(bench: Bench, frame: Any, path: str) -> None:
 
 
 def test_a_table_has_one_checkpoint_one_kind_and_one_form(
-    bench: Bench, topic: str, places: dict[str, str], form: str
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench.fill(topic, 5)
     keys = {"topics": topic, "format": form}
-    bench.run("archive", **keys, **places)
+    four = "topic,date,bucket(4, key)"
+    bench.run("archive", partition_by=four, **keys, **places)
     other = {**places, "checkpoint": places["checkpoint"] + "-2"}
 
     with pytest.raises(ConfigError, match="was archived with another checkpoint"):
-        bench.run("archive", **keys, **other)
-    with pytest.raises(ConfigError, match=r"its folders are topic=\.\.\./date="):
-        bench.run("archive", partition_by="topic", **keys, **places)
+        bench.run("archive", partition_by=four, **keys, **other)
+    for parts in ("topic", "topic,date,bucket(8,key)"):
+        with pytest.raises(ConfigError, match=r"is partitioned by topic, date, bucket\(4, key\)"):
+            bench.run("archive", partition_by=parts, **keys, **places)
+    with pytest.raises(ConfigError, match=f'it is a table; set format = "{form}"'):
+        bench.prepare("archive", topics=topic, **other)
+    # Before Spark starts, a path may be of any file system.
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/nowhere")
     for names in ("spark", "deterministic"):
         with pytest.raises(ConfigError, match=r"it is an? (Delta|Iceberg) table"):
             bench.run("archive", topics=topic, file_names=names, **other)
-    with pytest.raises(ConfigError, match=f'set format = "{form}"'):
+    with pytest.raises(ConfigError, match=f'it is a table; set format = "{form}"'):
         bench.run("replay", path=places["path"])
     assert offsets(bench, form, places["path"]) == once(topic, 5)
 
@@ -198,8 +208,12 @@ def test_partitions_of_an_iceberg_table_are_its_own_transforms(
 ) -> None:
     form = usable("iceberg", tables)
     bench.fill(topic, 5)
+    keys = {"topics": topic, "format": form, **places}
+    twice = [*expressions, "hour(timestamp)"]
 
-    bench.run("archive", topics=topic, format=form, partition_by=expressions, **places)
+    with pytest.raises(ConfigError, match=r'"partition_by" = .* redundant partition'):
+        bench.run("archive", partition_by=twice, **keys)
+    bench.run("archive", partition_by=expressions, **keys)
 
     table = iceberg(bench, places["path"])
     for kind in kinds:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cykafka.spark.jobs.archive_claim import Claim, Owner
 from cykafka.spark.jobs.archive_files import Files
 from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
@@ -52,11 +53,11 @@ def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> S
     with naming("path", config.folder):
         folder = run.driver.folder(config.folder)
     with naming("checkpoint", config.checkpoint):
-        claim = Claim(run, folder, folders)
+        claim = Claim(run, folder, parts)
     claim.check()
-    if config.format == "delta" and folder.exists("_delta_log"):
-        check_columns(run, run.spark.read.format("delta").load(run.place(config.folder)).schema,
-                      records.schema)  # fmt: skip
+    if config.format == "delta" and folder.exists(MARKERS["delta"]):
+        table = run.spark.read.format("delta").load(run.place(config.folder))
+        check_columns(run, table.schema, records.schema)
     by_spark = config.format == "delta" or config.file_names == "spark"
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
@@ -86,7 +87,7 @@ def _iceberg(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> 
     from cykafka.spark.jobs.iceberg import Appends, Table
 
     with naming("checkpoint", run.config.checkpoint):
-        owner = Owner(run, run.config.partitions)
+        owner = Owner(run, parts)
     appends = Appends(run, Table(run), owner, records.schema, parts)
     appends.check()
     return start(run, records, lambda writer: writer.foreachBatch(appends.write))

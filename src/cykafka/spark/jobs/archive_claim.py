@@ -10,10 +10,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import AnyFolder, naming
+from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive
+    from cykafka.spark.jobs.partitions import Expression
     from cykafka.spark.jobs.session import Run
 
 __all__ = ["NOTE", "Claim", "Owner"]
@@ -22,10 +24,11 @@ __all__ = ["NOTE", "Claim", "Owner"]
 NOTE = "_cykafka.json"
 _ZONE = "spark.sql.session.timeZone"
 # An entry of the folder that shows the kind of an archive, and the words for that kind.
+_LOG = "_spark_metadata"
 _KINDS = {
-    "spark": ("_spark_metadata", 'an archive with file_names = "spark"'),
-    "delta": ("_delta_log", "a Delta table"),
-    "iceberg": ("metadata", "an Iceberg table"),
+    "spark": (_LOG, 'an archive with file_names = "spark"'),
+    "delta": (MARKERS["delta"], "a Delta table"),
+    "iceberg": (MARKERS["iceberg"], "an Iceberg table"),
 }
 
 
@@ -35,18 +38,18 @@ class Owner:
     Parameters
     ----------
     run : Run
-    folders : list of str
+    parts : list of Expression
         What partitions the archive.
     """
 
-    def __init__(self, run: Run[Archive], folders: list[str]) -> None:
+    def __init__(self, run: Run[Archive], parts: list[Expression]) -> None:
         config = run.config
         self._config = config
         self._state = run.driver.folder(config.checkpoint)
         tables = config.format != "parquet"
         self.form: dict[str, Any] = {
             **({"format": config.format} if tables else {"file_names": config.file_names}),
-            "folders": folders,
+            "folders": [str(part) for part in parts],
             "time_zone": run.spark.conf.get(_ZONE),
         }
 
@@ -117,14 +120,11 @@ class Owner:
 
     def other_folders(self, there: list[str]) -> ConfigError:
         """The error for an archive with other partitions."""
-
-        def named(folders: list[str]) -> str:
-            return "/".join(f"{name}=..." for name in folders)
-
         return self.refused(
-            f"its folders are {named(there)}, but with these keys they would be "
-            f'{named(self.form["folders"])}, and readers need one kind; keep "decode", '
-            '"schema" and "partition_by" as they were, or use another path and checkpoint'
+            f"it is partitioned by {', '.join(there)}, but with these keys it would be by "
+            f"{', '.join(self.form['folders'])}, and readers need one kind; keep "
+            '"partition_by", "decode" and "schema" as they were, or use another path and '
+            "checkpoint"
         )
 
 
@@ -136,15 +136,16 @@ class Claim:
     run : Run
     folder : AnyFolder
         The archive's folder.
-    folders : list of str
-        The columns that become folders.
+    parts : list of Expression
+        What partitions the archive. Each becomes a level of folders.
     """
 
-    def __init__(self, run: Run[Archive], folder: AnyFolder, folders: list[str]) -> None:
+    def __init__(self, run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> None:
         config = run.config
         self._folder = folder
         self._path = config.folder
-        self._owner = Owner(run, folders)
+        self._owner = Owner(run, parts)
+        self._top = parts[0].name
         self._kind: str = config.file_names if config.format == "parquet" else config.format
 
     def check(self) -> None:
@@ -166,12 +167,11 @@ class Claim:
         # An archive without a note: an older version wrote it, somebody removed the note, or the
         # first run ended before it could write the note.
         begun = self._owner.has_begun()
-        if "_delta_log" in names and not begun:
+        if MARKERS["delta"] in names and not begun:
             raise self._owner.not_ours()
-        if "_spark_metadata" in names and not begun:
+        if _LOG in names and not begun:
             raise self._owner.foreign()
-        top = self._owner.form["folders"][0]
-        others = {name.partition("=")[0] for name in names if "=" in name} - {top}
+        others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}
         if others:
             raise self._owner.other_folders(sorted(others))
 

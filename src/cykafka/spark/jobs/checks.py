@@ -299,6 +299,10 @@ def _table(config: JobConfig) -> Iterator[Problem]:
         yield Problem(("path", "table"), 'key "path" is missing: the folder of the archive')
     elif config.table and not _TABLE.fullmatch(config.table):
         yield _wrong(config, "table", "expected catalog.database.table")
+    local = _local(config, config.path) if config.path else None
+    for kind, marker in formats.MARKERS.items():
+        if local is not None and kind != config.format and (local / marker).is_dir():
+            yield _wrong(config, "path", f'it is a table; set format = "{kind}"')
     if mistake := formats.mistake(config, config.spark_options()):
         yield _wrong(config, "format", mistake)
 
@@ -306,7 +310,7 @@ def _table(config: JobConfig) -> Iterator[Problem]:
 def _partitions(config: Archive) -> Iterator[Problem]:
     """Expressions that partition by what the archive does not have, or twice by the same name."""
     raw = {"key"} if config.keep_raw else set()
-    records = {"topic", "date", "partition", "offset", "timestamp", "timestampType", *raw}
+    records = {"topic", "date", "partition", "offset", "timestampType", *raw}
     times = {"timestamp"}
     if config.decode != "none":
         records |= {"message_id", "trace_id", "message_type"}
@@ -330,7 +334,7 @@ def _partition_fault(
     # The fields of a schema are known only to Spark.
     is_field = each.column.startswith("json.") and "json.<field>" in records
     timed = each.function in ("year", "month", "day", "hour")
-    allowed = times if timed else records | times
+    allowed = times if timed else records
     if each.column not in allowed and not is_field:
         return f"{each.function} of {each.column}: expected one of {', '.join(sorted(allowed))}"
     if each.column == "key" and each.function != "bucket":

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary, human_bytes
 from cykafka.spark.jobs.tables import check_loaded
@@ -30,9 +31,6 @@ def run(run: Run[Compact]) -> Summary:
     try:
         check_loaded(run)
         removed, added, size = (_iceberg if run.config.format == "iceberg" else _delta)(run)
-    except BaseException:
-        summary.outcome = "failed"
-        raise
     finally:
         summary.seconds = time.monotonic() - began
     summary.details |= {"files_removed": removed, "files_added": added, "bytes_rewritten": size}
@@ -48,7 +46,7 @@ def _delta(run: Run[Compact]) -> tuple[int, int, int]:
     config = run.config
     with naming("path", config.folder):
         folder = run.driver.folder(config.folder)
-        if not folder.exists("_delta_log"):
+        if not folder.exists(MARKERS["delta"]):
             raise ConfigError([f"{config.place}: the folder is no Delta table"])
     most = config.file_size * _MIB
     run.spark.conf.set(f"{_DELTA}maxFileSize", str(most))

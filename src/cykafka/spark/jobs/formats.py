@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import TableKeys
 
-__all__ = ["mistake", "package", "settings"]
+__all__ = ["MARKERS", "mistake", "package", "settings"]
+
+# An entry of a folder that shows that the folder is a table.
+MARKERS = {"delta": "_delta_log", "iceberg": "metadata"}
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 # Delta uses internals of Spark, so each minor version of Spark has its own package.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.partitions import TIMES, Expression, parse
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.tables import check_columns, check_loaded
 
 if TYPE_CHECKING:
@@ -189,21 +189,34 @@ class Table:
             The catalog refuses it.
         """
         schema = self._schema(columns)
-        spec = self._iceberg.PartitionSpec.builderFor(schema)
-        properties = self._jvm.java.util.HashMap(
-            {
-                "format-version": "2",
-                _MAPPING: self._iceberg.mapping.NameMappingParser.toJson(
-                    self._iceberg.mapping.MappingUtil.create(schema)
-                ),
-                NOTE: note,
-            }
-        )
+        mapping = self._iceberg.mapping
+        properties = {
+            "format-version": "2",
+            "write.metadata.delete-after-commit.enabled": "true",
+            _MAPPING: mapping.NameMappingParser.toJson(mapping.MappingUtil.create(schema)),
+            NOTE: note,
+        }
+        spec = self.spec(columns, expressions)
         with self._naming():
+            self._table = self._place.create(schema, spec, properties)
+
+    def spec(self, columns: StructType, expressions: list[Expression]) -> Any:
+        """Iceberg's object for what partitions a table.
+
+        Raises
+        ------
+        ConfigError
+            Iceberg refuses it.
+        """
+        builder = self._iceberg.PartitionSpec.builderFor(self._schema(columns))
+        try:
             for each in expressions:
                 numbers = [each.number] if each.number else []
-                getattr(spec, each.function)(each.column, *numbers, each.name)
-            self._table = self._place.create(schema, spec.build(), properties)
+                getattr(builder, each.function)(each.column, *numbers, each.name)
+            return builder.build()
+        except Exception as error:  # of Java
+            words = ", ".join(map(str, expressions))
+            raise wrong_value("partition_by", words, explained(error)) from error
 
     def _schema(self, columns: StructType) -> Any:
         inner: Any = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns.json())
@@ -270,6 +283,8 @@ class Table:
         names = [f"_cykafka_{number}" for number in range(len(expressions))]
         seen = Observation()
         values = self.values(rows, expressions)
+        # The letter in front, because Spark's folders have no empty texts.
+        values = [F.concat(F.lit("v"), value.cast("string")) for value in values]
         staged = rows.withColumns(dict(zip(names, values, strict=True)))
         staged = staged.observe(seen, F.count(F.lit(1)).alias("count"))
         folder = f"{self._table.location()}/data/cykafka-{uuid.uuid4().hex}"
@@ -292,7 +307,9 @@ class Table:
                 f"{count} records were written, but only {there} of them are in the files in "
                 f"{folder}: check that all workers and the driver use the same file system"
             )
-        return self._data_files({row.file: [row[name] for name in names] for row in listed})
+        return self._data_files(
+            {row.file: [row[name] and row[name][1:] for name in names] for row in listed}
+        )
 
     def values(self, rows: DataFrame, expressions: list[Expression]) -> list[Column]:
         """The partitions' values by Iceberg's rules, in forms that its library reads as text."""
@@ -312,7 +329,7 @@ class Table:
                 }[each.function]
             if each.function == "bucket":
                 kind: Any = rows.select(column.alias("x"))
-                function = f"cykafka_bucket_{each.name}"
+                function = f"cykafka_bucket_{each.name}_{each.number}"
                 self._iceberg.spark.IcebergSpark.registerBucketUDF(
                     rows.sparkSession._jsparkSession, function,
                     kind._jdf.schema().apply(0).dataType(), each.number,
@@ -323,7 +340,7 @@ class Table:
         return [value(each) for each in expressions]
 
     def _data_files(self, files: dict[str, list[str | None]]) -> list[Any]:
-        """Iceberg's objects for files, given by their paths with the values of their partitions."""
+        """Iceberg's objects for files: their paths, and the values of their partitions."""
         library, table = self._iceberg, self._table
         mapping = library.mapping.MappingUtil.create(table.schema())
         metrics = library.MetricsConfig.forTable(table)
@@ -432,6 +449,7 @@ class Appends:
             The table belongs to another writer, or has other partitions or columns.
         """
         if not self._table.exists:
+            self._table.spec(self._columns, self._expressions)
             return
         self._check_owner(self._table.get(NOTE))
         check_columns(self._run, self._table.columns, self._columns)

@@ -40,6 +40,12 @@ class Expression:
     column: str
     number: int = 0
 
+    def __str__(self) -> str:
+        if self.function == "identity":
+            return self.column
+        number = f"{self.number}, " if self.number else ""
+        return f"{self.function}({number}{self.column})"
+
     @property
     def name(self) -> str:
         """The name of the column with the expression's value: ``timestamp_hour``."""

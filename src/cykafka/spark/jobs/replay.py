@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
 from cykafka.spark.jobs.session import Stopped
@@ -131,21 +132,16 @@ def _archive(run: Run[Replay]) -> DataFrame:
         folder = run.driver.folder(config.folder)
         if not folder.exists():
             raise ConfigError([f"{config.place}: the folder does not exist"])
-        is_delta = folder.exists("_delta_log")
+        kinds = [kind for kind, marker in MARKERS.items() if folder.exists(marker)]
     if config.format == "delta":
-        if not is_delta:
+        if "delta" not in kinds:
             raise ConfigError([f"{config.place}: the folder is no Delta table"])
         found = run.spark.read.format("delta").load(run.place(config.folder))
         _check_columns(run, found.columns)
         return found.select(*_NEEDED)
-    if is_delta or folder.exists("metadata"):
-        kind = "delta" if is_delta else "iceberg"
-        raise ConfigError(
-            [
-                f"{config.place}: the folder is a table, and its files alone may hold records "
-                f'twice; set format = "{kind}"'
-            ]
-        )
+    if kinds:
+        # Its files alone may hold records twice, or records that are deleted.
+        raise ConfigError([f'{config.place}: it is a table; set format = "{kinds[0]}"'])
     _check_columns(run, _parquet_columns(run, config.folder))
     return run.spark.read.schema(schema).parquet(run.place(config.folder))
 

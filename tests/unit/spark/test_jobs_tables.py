@@ -1,0 +1,166 @@
+"""Formats of archives, and the expressions that partition them, as far as Spark is not needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cykafka.spark.jobs import formats
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.partitions import Expression, parse, split
+from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.session import _settings
+
+ARCHIVE = {"topics": "a", "path": "/p", "checkpoint": "/c", "kafka.bootstrap.servers": "a:1"}
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+@pytest.fixture
+def spark_42(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_spark", lambda: "4.2.9")
+
+
+@pytest.fixture
+def spark_43(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "_spark", lambda: "4.3.0")
+
+
+def config(**given: Any) -> Any:
+    return load(
+        JOBS["archive"],
+        None,
+        {**ARCHIVE, **{name.replace("__", "."): value for name, value in given.items()}},
+        {},
+    )
+
+
+def problem(**given: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(**given)
+    assert len(caught.value.problems) == 1, caught.value.problems
+    return caught.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "name"),
+    [
+        ("topic", Expression("identity", "topic"), "topic"),
+        ("hour(timestamp)", Expression("hour", "timestamp"), "timestamp_hour"),
+        ("bucket( 16 , key )", Expression("bucket", "key", 16), "key_bucket"),
+        ("truncate(10,json.a.b)", Expression("truncate", "json.a.b", 10), "json_a_b_trunc"),
+    ],
+)
+def test_expressions_are_read_with_their_names(text: str, expected: Expression, name: str) -> None:
+    assert parse(text) == expected
+    assert parse(text).name == name
+
+
+def test_commas_in_parentheses_do_not_split() -> None:
+    assert split("topic, bucket(16, key),day(timestamp)") == [
+        "topic",
+        "bucket(16, key)",
+        "day(timestamp)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"partition_by": "minute(timestamp)"}, "'minute(timestamp)' is none of them"),
+        ({"partition_by": "bucket(0, key)"}, "'bucket(0, key)' is none of them"),
+        ({"partition_by": "hour(offset)"}, "hour of offset: expected one of timestamp"),
+        ({"partition_by": "value"}, "identity of value: expected one of date, key, offset"),
+        ({"partition_by": "timestamp"}, "identity of timestamp: expected one of date"),
+        ({"partition_by": "key"}, "use bucket(16, key)"),
+        ({"partition_by": "json.city"}, "identity of json.city: expected one of"),
+        (
+            {"partition_by": "bucket(16, key)", "keep_raw": False, "schema": "id INT"},
+            "bucket of key: expected one of",
+        ),
+        (
+            {"partition_by": ["bucket(2, key)", "bucket(3, key)"]},
+            "another expression has the name key_bucket",
+        ),
+        (
+            {"partition_by": "date", "file_names": "deterministic"},
+            'expected topic among them with file_names = "deterministic"',
+        ),
+        ({"merge_schema": True}, 'without format = "delta" or "iceberg"'),
+        (
+            {"format": "iceberg", "file_names": "deterministic"},
+            'key "file_names" = \'deterministic\': only with format = "parquet"',
+        ),
+        ({"table": "a.b.c", "format": "iceberg"}, 'keys "path" and "table" are both there'),
+        ({"table": "a.b.c", "path": None}, 'only with format = "iceberg"'),
+        ({"table": "orders", "path": None, "format": "iceberg"}, "catalog.database.table"),
+        ({"format": "hudi"}, "expected 'parquet', 'delta' or 'iceberg'"),
+    ],
+)
+def test_mistakes_are_reported_before_spark_starts(given: dict[str, Any], expected: str) -> None:
+    assert expected in problem(**given)
+
+
+def test_parquet_cannot_be_compacted() -> None:
+    with pytest.raises(ConfigError, match="Parquet files have no transactions"):
+        load(JOBS["compact"], None, {"format": "parquet", "path": "/p"}, {})
+
+
+def test_delta_names_the_versions_of_spark_that_it_supports(spark_43: None) -> None:
+    words = problem(format="delta")
+
+    assert "key \"format\" = 'delta'" in words
+    assert "is for Spark 4.2, and this is PySpark 4.3.0" in words
+    assert 'Install "pyspark==4.2.*"' in words
+
+
+@pytest.mark.parametrize("key", ["jars", "jars.packages"])
+def test_given_jars_of_delta_are_used_with_any_spark(spark_43: None, key: str) -> None:
+    given = {f"spark.{key}": "delta-spark_4.3_2.13-9.jar"}
+
+    conf = _settings(config(format="delta", **given), verbose=False)
+
+    assert conf[f"spark.{key}"] == "delta-spark_4.3_2.13-9.jar"
+    assert conf["spark.sql.extensions"] == EXTENSION
+    assert key == "jars.packages" or "spark.jars.packages" not in conf
+
+
+def test_settings_of_a_format_extend_those_that_are_given(spark_42: None) -> None:
+    given = {
+        "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.2",
+        "spark.sql.extensions": "mine",
+        "spark.sql.catalog.spark_catalog": "my.Catalog",
+    }
+
+    conf = _settings(config(format="delta", **given), verbose=False)
+
+    assert conf["spark.jars.packages"] == (
+        "org.apache.hadoop:hadoop-aws:3.4.2,io.delta:delta-spark_4.2_2.13:4.4.0"
+    )
+    assert conf["spark.sql.extensions"] == f"mine,{EXTENSION}"
+    assert conf["spark.sql.catalog.spark_catalog"] == "my.Catalog"
+
+
+def test_iceberg_needs_its_library_with_any_spark(spark_43: None) -> None:
+    conf = _settings(config(format="iceberg"), verbose=False)
+
+    assert conf["spark.jars.packages"].startswith("org.apache.iceberg:iceberg-spark-runtime")
+    assert conf["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
+    assert "spark.sql.extensions" not in conf
+
+
+def test_parquet_needs_no_packages() -> None:
+    conf = _settings(config(), verbose=False)
+
+    assert not {"spark.jars.packages", "spark.sql.extensions"} & set(conf)
+
+
+def test_jar_of_another_spark_is_named_as_the_cause() -> None:
+    error = Exception(
+        "An error occurred while calling o1.count.\n: java.lang.NoSuchMethodError: 'void "
+        "org.apache.spark.sql.execution.LogicalRDD.<init>(scala.Option)'\n\tat org.apache.spark"
+    )
+
+    assert "a jar of spark.jars or spark.jars.packages is for another version" in explained(error)
