@@ -71,7 +71,11 @@ def test_records_return_from_a_table_unchanged(
 
 
 def test_table_of_another_writer_is_refused(
-    bench: Bench, topic: str, places: dict[str, str], form: str
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    form: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench.fill(topic, 5)
     foreign = bench.spark.range(3).selectExpr("id AS offset", "'x' AS topic")
@@ -82,13 +86,19 @@ def test_table_of_another_writer_is_refused(
         create_iceberg(bench, foreign, places["path"])
         before = 0
 
-    with pytest.raises(ConfigError, match=r'"path" = .* was not written by this job'):
+    with pytest.raises(ConfigError, match=r'"path" = .* another writer made this table'):
+        bench.prepare("archive", topics=topic, format=form, **places)
+    # Before Spark starts, a path may be of any file system.
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/nowhere")
+    with pytest.raises(ConfigError, match=r'"path" = .* another writer made this table'):
         bench.run("archive", topics=topic, format=form, **places)
 
     if form == "delta":
         assert bench.spark.read.format("delta").load(places["path"]).count() == before
     else:
         assert iceberg(bench, places["path"]).currentSnapshot() is None
+        with pytest.raises(ConfigError, match="no job archive has written this Iceberg table"):
+            bench.run("compact", path=places["path"], format=form)
     with pytest.raises(ConfigError, match=r"missing: key, value"):
         bench.run("replay", path=places["path"], format=form)
 

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import AnyFolder, naming
-from cykafka.spark.jobs.formats import MARKERS
+from cykafka.spark.jobs.formats import FOREIGN, MARKERS, NOTE
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 
 if TYPE_CHECKING:
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.partitions import Expression
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["NOTE", "Claim", "Owner"]
+__all__ = ["Claim", "Owner"]
 
-# Spark, pyarrow and other readers skip files whose names begin with an underscore. So does Delta.
-NOTE = "_cykafka.json"
 _ZONE = "spark.sql.session.timeZone"
 # An entry of the folder that shows the kind of an archive, and the words for that kind.
 _LOG = "_spark_metadata"
@@ -114,9 +112,7 @@ class Owner:
 
     def not_ours(self) -> ConfigError:
         """The error for a table of another writer."""
-        return self.refused(
-            "this table was not written by this job; an archive needs a table of its own"
-        )
+        return self.refused(FOREIGN)
 
     def other_folders(self, there: list[str]) -> ConfigError:
         """The error for an archive with other partitions."""

@@ -11,9 +11,9 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.archive_claim import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.config import Archive, Mirror, StreamConfig
 from cykafka.spark.jobs.folders import AnyFolder, naming
+from cykafka.spark.jobs.formats import NOTE as ARCHIVE_NOTE
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.targets import cluster_of
 

@@ -301,7 +301,7 @@ def _table(config: JobConfig) -> Iterator[Problem]:
         yield _wrong(config, "table", "expected catalog.database.table")
     local = _local(config, config.path) if config.path else None
     for kind, marker in formats.MARKERS.items():
-        if local is not None and kind != config.format and (local / marker).is_dir():
+        if local is not None and kind != config.format and os.path.isdir(local / marker):
             yield _wrong(config, "path", f'it is a table; set format = "{kind}"')
     if mistake := formats.mistake(config, config.spark_options()):
         yield _wrong(config, "format", mistake)
@@ -346,6 +346,13 @@ def _partition_fault(
 
 def _archive(config: Archive) -> Iterator[Problem]:
     yield from _partitions(config)
+    path, state = (
+        _local(config, each) if each else None for each in (config.path, config.checkpoint)
+    )
+    # A first run that was killed may have left a table without a note.
+    begun = state is None or os.path.exists(state / "offsets")
+    if config.format != "parquet" and path and not begun and formats.is_foreign(path):
+        yield _wrong(config, "path", formats.FOREIGN)
     if config.format == "parquet":
         if config.merge_schema:
             words = 'without format = "delta" or "iceberg" each file has its own columns'

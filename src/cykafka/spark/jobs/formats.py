@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config import TableKeys
 
-__all__ = ["MARKERS", "mistake", "package", "settings"]
+__all__ = [
+    "FOREIGN",
+    "ICEBERG_NOTE",
+    "MARKERS",
+    "NOTE",
+    "is_foreign",
+    "mistake",
+    "package",
+    "settings",
+]
 
+# The note of an archive's owner: a file in the folder, or a property of the Iceberg table. Spark,
+# pyarrow, Delta and other readers skip files whose names begin with an underscore.
+NOTE, ICEBERG_NOTE = "_cykafka.json", "cykafka.note"
+FOREIGN = "another writer made this table, and an archive needs a table of its own"
 # An entry of a folder that shows that the folder is a table.
 MARKERS = {"delta": "_delta_log", "iceberg": "metadata"}
 
@@ -42,6 +57,20 @@ def mistake(config: TableKeys, given: Mapping[str, str]) -> str | None:
         f'"pyspark=={version}.*", or give a newer Delta Lake in the keys "spark.jars" or '
         '"spark.jars.packages"'
     )
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a local folder is a table that no job archive has written."""
+    if os.path.isdir(folder / MARKERS["delta"]):
+        return not (folder / NOTE).exists()
+    if not os.path.isdir(folder / MARKERS["iceberg"]):
+        return False
+    newest = max(
+        (folder / MARKERS["iceberg"]).glob("v*.metadata.json"),
+        key=lambda path: int(path.name[1:].partition(".")[0]),
+        default=None,
+    )
+    return newest is not None and f'"{ICEBERG_NOTE}"' not in newest.read_text(encoding="utf-8")
 
 
 def settings(config: TableKeys, given: Mapping[str, str]) -> dict[str, str]:

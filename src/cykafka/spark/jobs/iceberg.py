@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
 from cykafka.spark.jobs.partitions import TIMES, Expression, parse
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.tables import check_columns, check_loaded
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Appends", "DataFile", "Table"]
 
-# Properties of the table: the note of the archive's owner, and its last micro-batch.
-NOTE = "cykafka.note"
+# A property of the table: its last micro-batch.
 BATCH = "cykafka.batch"
 _MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 10
