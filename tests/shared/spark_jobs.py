@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from machine import WAIT_S
@@ -111,34 +111,18 @@ def archive_rows(bench: Bench, form: str, path: str) -> Any:
     """The rows of an archive, as a reader of its format sees them."""
     if form != "iceberg":
         return bench.spark.read.format("delta" if form == "delta" else "parquet").load(path)
-    table = iceberg(bench, path)
-    return bench.spark.createDataFrame(
-        [json.loads(row) for row in generic_rows(bench, table)],
-        "topic STRING, partition INT, offset BIGINT",
+    rows = iceberg(path).scan(selected_fields=("topic", "partition", "offset")).to_arrow()
+    return bench.spark.createDataFrame(rows)
+
+
+def iceberg(path: str) -> Any:
+    """An Iceberg table in PyIceberg, which has nothing in common with Iceberg's Java library."""
+    from pyiceberg.table import StaticTable
+
+    found = Path(path, "metadata").glob("v*.metadata.json")
+    return StaticTable.from_metadata(
+        str(max(found, key=lambda each: int(each.name[1:].partition(".")[0])))
     )
-
-
-def iceberg(bench: Bench, path: str) -> Any:
-    inner: Any = bench.spark._jsparkSession
-    conf = inner.sessionState().newHadoopConf()
-    jvm: Any = bench.spark._jvm
-    return jvm.org.apache.iceberg.hadoop.HadoopTables(conf).load(path)
-
-
-def generic_rows(bench: Bench, table: Any, **equal: Any) -> list[str]:
-    """Rows by Iceberg's own reader of records, as JSON; only those with these values."""
-    jvm: Any = bench.spark._jvm
-    reader = jvm.org.apache.iceberg.data.IcebergGenerics.read(table)
-    for name, value in equal.items():
-        reader = reader.where(jvm.org.apache.iceberg.expressions.Expressions.equal(name, value))
-    records = reader.build()
-    found, iterator = [], records.iterator()
-    while iterator.hasNext():
-        record = iterator.next()
-        row = {name: record.getField(name) for name in ("topic", "partition", "offset")}
-        found.append(json.dumps(row))
-    records.close()
-    return found
 
 
 def offsets_by_spark(bench: Bench, path: str) -> Counter[tuple[str, int, int]]:
