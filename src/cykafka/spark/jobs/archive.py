@@ -84,7 +84,8 @@ def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> S
 
 def _iceberg(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
     """Start a query into an Iceberg table."""
-    from cykafka.spark.jobs.iceberg import Appends, Table
+    from cykafka.spark.jobs.iceberg import Table
+    from cykafka.spark.jobs.iceberg_appends import Appends
 
     with naming("checkpoint", run.config.checkpoint):
         owner = Owner(run, parts)

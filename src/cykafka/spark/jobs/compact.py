@@ -76,7 +76,6 @@ def _iceberg(run: Run[Compact]) -> tuple[int, int, int]:
     size, records = sum(file.size for file in small), sum(file.records for file in small)
     rows = run.spark.read.schema(table.columns).parquet(*(file.path for file in small))
     rows = rows.repartition(*table.values(rows, expressions))
-    rows = rows.sortWithinPartitions("topic", "partition", "offset")
     files = run.watched(
         "rewriting files",
         lambda: table.write(rows, expressions, most_records=max(1, records * most // size)),

@@ -18,20 +18,17 @@ from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
 from cykafka.spark.jobs.partitions import TIMES, Expression, parse
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
-from cykafka.spark.jobs.tables import check_columns, check_loaded
+from cykafka.spark.jobs.tables import check_loaded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from cykafka.spark.jobs.archive_claim import Owner
-    from cykafka.spark.jobs.config import Archive, TableKeys
+    from cykafka.spark.jobs.config import TableKeys
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["Appends", "DataFile", "Table"]
+__all__ = ["DataFile", "Table"]
 
-# A property of the table: its last micro-batch.
-BATCH = "cykafka.batch"
 _MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 10
 
@@ -415,87 +412,3 @@ class Table:
             f"{self._config.place}: other writers of the Iceberg table committed {_ATTEMPTS} "
             "times before this job could; an archive needs a table of its own"
         )
-
-
-class Appends:
-    """Appends micro-batches to a table, each with its number in the same transaction.
-
-    Parameters
-    ----------
-    run : Run
-    table : Table
-    owner : Owner
-    columns : StructType
-        The columns of the rows to write.
-    expressions : list of Expression
-    """
-
-    def __init__(self, run: Run[Archive], table: Table, owner: Owner, columns: StructType,
-                 expressions: list[Expression]) -> None:  # fmt: skip
-        self._config = run.config
-        self._run = run
-        self._table = table
-        self._owner = owner
-        self._merged = False
-        self._columns = columns
-        self._expressions = expressions
-
-    def check(self) -> None:
-        """Check the table before the query starts.
-
-        Raises
-        ------
-        ConfigError
-            The table belongs to another writer, or has other partitions or columns.
-        """
-        if not self._table.exists:
-            self._table.spec(self._columns, self._expressions)
-            return
-        self._check_owner(self._table.get(NOTE))
-        check_columns(self._run, self._table.columns, self._columns)
-
-    def _check_owner(self, note: str | None) -> None:
-        if note is None:
-            raise self._owner.not_ours()
-        self._owner.check(note, f"property {NOTE}")
-
-    def write(self, batch: DataFrame, number: int) -> None:
-        """Append a micro-batch, unless the table has it."""
-        table = self._table
-        if not table.exists:
-            table.create(self._columns, self._expressions, self._owner.note())
-        table.load()
-        self._check_owner(table.get(NOTE))
-        if self._config.merge_schema and not self._merged:
-            table.commit(self._merge)
-            self._merged = True
-        if self._has(table.get(BATCH), number):
-            return
-        files = table.write(batch, self._expressions, compression=self._config.compression)
-
-        def append(transaction: Any) -> bool:
-            properties = transaction.table().properties()
-            self._check_owner(properties.get(NOTE))
-            if self._has(properties.get(BATCH), number):
-                return False
-            update = transaction.newAppend()
-            for file in files:
-                update.appendFile(file)
-            update.set(BATCH, str(number))
-            update.commit()
-            transaction.updateProperties().set(BATCH, str(number)).commit()
-            return True
-
-        table.commit(append)
-
-    def _merge(self, transaction: Any) -> bool:
-        there = {field.name: field.dataType.simpleString() for field in self._table.columns}
-        rows = {field.name: field.dataType.simpleString() for field in self._columns}
-        if rows.items() <= there.items():
-            return False
-        self._table.add_columns(transaction, self._columns)
-        return True
-
-    @staticmethod
-    def _has(last: str | None, number: int) -> bool:
-        return last is not None and int(last) >= number

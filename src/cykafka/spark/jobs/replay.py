@@ -132,7 +132,9 @@ def _archive(run: Run[Replay]) -> DataFrame:
         folder = run.driver.folder(config.folder)
         if not folder.exists():
             raise ConfigError([f"{config.place}: the folder does not exist"])
-        kinds = [kind for kind, marker in MARKERS.items() if folder.exists(marker)]
+        # The path may also be a file, and some file systems refuse to look into a file.
+        is_file = config.folder.endswith(".parquet")
+        kinds = [kind for kind, mark in MARKERS.items() if not is_file and folder.exists(mark)]
     if config.format == "delta":
         if "delta" not in kinds:
             raise ConfigError([f"{config.place}: the folder is no Delta table"])
@@ -361,16 +363,8 @@ class _Note:
         config = run.config
         self._folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
         # A replay with other values of these keys must not resume at this position.
-        names = (
-            "path",
-            "table",
-            "to",
-            "where",
-            "from_time",
-            "until_time",
-            "from_offset",
-            "until_offset",
-        )
+        names = ("path", "table", "to", "where", "from_time", "until_time", "from_offset",
+                 "until_offset")  # fmt: skip
         self._of = {name: getattr(config, name) for name in names}
         if self._folder is not None and not config.dry_run:
             from cykafka.spark.jobs.targets import cluster_of
