@@ -27,6 +27,7 @@ PYTHON_ALONE := $(addprefix tests/unit/,kafka_python pip_services spark test_ben
   test_statistics.py test_statistics_collector.py test_testing_classes.py test_testing_kafka.py \
   test_top.py test_top_history.py test_vendor.py test_vendor_patches.py) \
   $(wildcard tests/unit/test_cli*.py) \
+  tests/property/test_schemas_round_trip.py \
   $(addprefix tests/mock/,pip_services test_cli_terminal.py \
   test_demo.py test_examples.py test_guide.py test_observing_guides.py)
 MEMORY_ARGS := -q -p no:cacheprovider $(addprefix --ignore=,$(PYTHON_ALONE)) --timeout=600 \

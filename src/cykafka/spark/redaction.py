@@ -10,7 +10,7 @@ __all__ = ["REDACTED", "is_secret"]
 REDACTED = (
     "(?i)secret|password|passphrase|passwd|token|credential|jaas|signature|access[._-]?key"
     "|account[._-]?key|private[._-]?key|api[._-]?key|keystore[.]key|key[.]pem|[._]sas([._]|$)"
-    "|oauthbearer[.]config"
+    "|oauthbearer[.]config|auth[.]user[.]info"
 )
 _SECRET = re.compile(REDACTED)
 

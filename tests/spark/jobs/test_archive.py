@@ -221,7 +221,7 @@ def test_envelopes_are_decoded_and_bad_ones_are_quarantined(
     summary = bench.run(
         "archive",
         topics=topic,
-        decode="json",
+        decode="envelope-json",
         schema={"properties": {"id": {"type": "integer"}}, "required": ["id"]},
         file_names=file_names,
         **places,
@@ -263,7 +263,12 @@ def test_envelopes_of_the_form_headers_are_decoded(
     )  # fmt: skip
 
     summary = bench.run(
-        "archive", topics=topic, decode="headers", schema="id BIGINT", keep_raw=False, **places
+        "archive",
+        topics=topic,
+        decode="envelope-headers",
+        schema="id BIGINT",
+        keep_raw=False,
+        **places,
     )
 
     assert summary.bad == 0

@@ -161,7 +161,7 @@ def test_decode_cannot_start_in_an_archive_without_decoding(
         Path(places["path"], "_cykafka.json").unlink()
 
     with pytest.raises(ConfigError, match=r'is partitioned by topic.*keep "partition_by"'):
-        bench.run("archive", decode="headers", **keys)
+        bench.run("archive", decode="envelope-headers", **keys)
 
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
 

@@ -10,9 +10,9 @@ from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
+from cykafka.spark.jobs.schemas.columns import decoded
 from cykafka.spark.jobs.streams import counted, finish, records_stream, start
 from cykafka.spark.jobs.tables import check_columns, check_loaded
-from cykafka.spark.jobs.values import decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,7 +99,7 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[Expression]]:
     from pyspark.sql import functions as F
 
     config = run.config
-    records = decoded(records_stream(run), config.decode, config.value_schema)
+    records = decoded(records_stream(run), config)
     records = counted(records, bad=F.col("error").isNotNull())
     records = records.withColumn("date", F.date_format("timestamp", "yyyy-MM-dd"))
     columns = [*(RECORD if config.keep_raw else ()), *PLACE]
@@ -107,8 +107,8 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[Expression]]:
         # Bad records have their own folders, so readers of status=good never see them.
         status = F.when(F.col("error").isNull(), "good").otherwise("bad")
         records = records.withColumn("status", status)
-        columns += ["error", *(_ENVELOPE if config.decode != "none" else ())]
-        columns += ["json"] if config.value_schema is not None else []
+        columns += ["error", *(_ENVELOPE if config.envelope != "none" else ())]
+        columns += [config.form] if config.form != "none" else []
     parts = [parse(text) for text in config.partitions]
     used = {"topic", *(part.column for part in parts)}
     columns += [name for name in ("status", "topic", "date") if name in used]

@@ -20,10 +20,12 @@ from cykafka.spark.jobs.config import (
     Archive,
     Compact,
     DecodeKeys,
+    EncodeKeys,
     JobConfig,
     Mirror,
     Profile,
     Redrive,
+    RegistryKeys,
     Replay,
     SendKeys,
     StreamConfig,
@@ -32,6 +34,9 @@ from cykafka.spark.jobs.config import (
 )
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.problems import Problem
+from cykafka.spark.jobs.schemas import registry
+from cykafka.spark.jobs.schemas.document import SchemaSource
+from cykafka.spark.jobs.values import Schema
 from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.offsets import parse_partitions
 from cykafka.spark.options import READ_OPTIONS, ReadOptions
@@ -70,6 +75,8 @@ def check(config: JobConfig) -> list[Problem]:
         problems += _schema(config)
     if isinstance(config, TableKeys):
         problems += _table(config)
+    if isinstance(config, RegistryKeys):
+        problems += _registry(config)
     match config:
         case Archive():
             problems += _archive(config)
@@ -380,7 +387,9 @@ def _archive(config: Archive) -> Iterator[Problem]:
 
 def _schema(config: DecodeKeys) -> Iterator[Problem]:
     schema = config.value_schema
-    if schema is None:
+    if config.decode == "json" and schema is None and not config.registry:
+        yield Problem(("schema",), 'key "schema" is missing: decode = "json" needs one')
+    if not isinstance(schema, Schema):
         return
     if schema.text.lstrip().startswith("{"):
         try:
@@ -394,6 +403,47 @@ def _schema(config: DecodeKeys) -> Iterator[Problem]:
             'key "schema": these are not checked, and all values pass: %s',
             ", ".join(schema.unchecked),
         )
+
+
+def _registry(config: RegistryKeys) -> Iterator[Problem]:
+    needs = []
+    uses = False
+    source = None
+    if isinstance(config, DecodeKeys):
+        uses = config.uses_registry
+        if config.decode in ("avro", "protobuf"):
+            needs.append("decode")
+        elif isinstance(config.value_schema, SchemaSource):
+            needs.append("schema")
+            if config.envelope != "none":
+                words = "envelopes are not in the wire format of Schema Registry: expected DDL or"
+                yield Problem(("schema",), f'key "schema": {words} JSON Schema')
+                return
+    if isinstance(config, EncodeKeys):
+        source = config.encode_schema
+        if config.encode != "none":
+            needs.append("encode")
+        elif source is not None:
+            words = 'key "encode_schema" has no effect without "encode"'
+            yield Problem(("encode_schema",), words)
+    if not config.registry:
+        for key in needs:
+            words = "needs the table [registry] with the url of Schema Registry"
+            yield Problem((key,), f'key "{key}" {words}')
+        return
+    if not uses and not needs:
+        words = 'key "registry" has no effect without decode = "json", "avro" or "protobuf"'
+        words += ', or "encode"' if isinstance(config, EncodeKeys) else ""
+        yield Problem(("registry",), words)
+    found = registry.mistakes(config.registry)
+    for name in ("auto.register.schemas", "subject.name.strategy.type"):
+        is_set = config.registry.get(name, registry.DEFAULTS[name]) != registry.DEFAULTS[name]
+        if is_set and (source is None or source.document is None):
+            words = 'it has no effect without an "encode_schema" that is no SUBJECT:VERSION'
+            found.append((name, words))
+    for name, words in found:
+        colon = "" if words.startswith("is missing") else ":"
+        yield Problem((f"registry.{name}",), f'key "registry.{name}"{colon} {words}')
 
 
 def _replay(config: Replay) -> Iterator[Problem]:
@@ -411,6 +461,9 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
     if not config.to and not config.transform:
         words = 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
         yield Problem(("to", "transform"), words)
+    if config.encode != "none" and not config.transform and config.form == "none":
+        words = 'it encodes the values of a "transform", or those of "decode" and "schema"'
+        yield _wrong(config, "encode", words)
     if _is_transactional(config) and config.transform and config.reads_values:
         words = 'with "transform" and "schema" or "decode" the job sends batches, which have no '
         yield _wrong(config, "sink.transactional", f"{words}transactions")

@@ -235,6 +235,7 @@ def _option(key: str) -> str:
 def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> int:
     from cykafka.spark.jobs.health import Health
     from cykafka.spark.jobs.log import Log
+    from cykafka.spark.jobs.schemas.columns import check_schemas
     from cykafka.spark.jobs.session import Run, Stop, Stopped, session
     from cykafka.spark.jobs.topic_check import check_topics
 
@@ -260,6 +261,7 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
                 words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
                 progress.note(words, url=server.url)
             check_topics(config)
+            check_schemas(config)
             progress.show(f"{name}: starting Spark")
             # Twice: Spark takes Ctrl-C for itself when it starts.
             with stop.on_signals(), session(config, log) as spark, stop.on_signals():

@@ -30,7 +30,9 @@ from cykafka.spark.jobs.fields import (
     Regex,
     Table,
     ValueSchema,
+    WriterSchema,
 )
+from cykafka.spark.jobs.values import Schema
 from cykafka.spark.jobs.variables import fill
 from cykafka.spark.redaction import is_secret
 
@@ -40,10 +42,13 @@ __all__ = [
     "TABLES",
     "Archive",
     "Compact",
+    "DecodeKeys",
+    "EncodeKeys",
     "JobConfig",
     "Mirror",
     "Profile",
     "Redrive",
+    "RegistryKeys",
     "Replay",
     "StreamConfig",
     "TableKeys",
@@ -52,7 +57,7 @@ __all__ = [
 
 HIDDEN = "********"
 # The keys that are tables: options of any name.
-TABLES = ("kafka", "source", "sink", "spark")
+TABLES = ("kafka", "source", "sink", "registry", "spark")
 _SHORTEST_SECRET = 4
 _IN_SERVER = re.compile(r";token=([^;]+)")  # of Spark Connect
 _IN_JAAS = re.compile(r'(?i)(?:password|secret)\w*\s*=\s*(?:"([^"]*)"|([^\s;]+))')
@@ -80,19 +85,64 @@ class TopicKeys(_Keys):
     """options of the source, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
 
 
-class DecodeKeys(_Keys):
+class RegistryKeys(_Keys):
+    """The keys of jobs that may use Schema Registry."""
+
+    registry: Table = {}
+    """Schema Registry, by the names of Confluent's clients: url, basic.auth.user.info,
+    bearer.auth.token, ssl.ca.location, ..."""
+
+
+class DecodeKeys(RegistryKeys):
     """The keys of jobs that read values."""
 
-    decode: Literal["none", "headers", "json"] = "none"
-    """read values as envelopes of pip-services, in the form headers or json"""
+    decode: Literal["none", "json", "avro", "protobuf", "envelope-headers", "envelope-json"] = (
+        "none"
+    )
+    """the format of values: json, avro or protobuf; or envelopes of pip-services, in their form
+    headers or json"""
     value_schema: ValueSchema | None = Field(None, alias="schema")
-    """the schema of JSON values: DDL, JSON Schema, or a file with either; values that do not match
-    are bad records"""
+    """the schema to read values by: of Avro, of JSON (DDL or JSON Schema), a file with it, or
+    SUBJECT:VERSION of the registry; values that do not match are bad records"""
+
+    @property
+    def form(self) -> str:
+        """The format of values: json, avro, protobuf, or none; decoded values are in a column with
+        this name."""
+        if self.decode in ("json", "avro", "protobuf"):
+            return self.decode
+        return "none" if self.value_schema is None else "json"
+
+    @property
+    def envelope(self) -> str:
+        """The form of the envelopes of pip-services: headers, json or none."""
+        form, _, envelope = self.decode.partition("-")
+        return envelope if form == "envelope" else "none"
+
+    @property
+    def uses_registry(self) -> bool:
+        """Whether values are in the wire format of Schema Registry."""
+        return bool(self.registry) and self.decode in ("json", "avro", "protobuf")
+
+    @property
+    def json_schema(self) -> Schema | None:
+        """The schema by which Spark reads JSON, as far as the configuration has it."""
+        return self.value_schema if isinstance(self.value_schema, Schema) else None
 
     @property
     def reads_values(self) -> bool:
         """Whether a record can be bad, because the job reads its value."""
         return self.decode != "none" or self.value_schema is not None
+
+
+class EncodeKeys(RegistryKeys):
+    """The keys of jobs that encode values."""
+
+    encode: Literal["none", "json", "avro", "protobuf"] = "none"
+    """encode values in this format, in the wire format of Schema Registry"""
+    encode_schema: WriterSchema | None = None
+    """the schema to encode values by: a schema, a file with it, or SUBJECT:VERSION (default: the
+    latest version of the subject TOPIC-value)"""
 
 
 class SendKeys(_Keys):
@@ -183,6 +233,8 @@ class JobConfig(_Keys):
             for name, value in self.options(table).items():
                 if is_secret(name):
                     found.add(value)
+                if name == "basic.auth.user.info":
+                    found.add(value.partition(":")[2])
                 if "jaas" in name.lower():  # an error may quote the password alone
                     found.update(word for pair in _IN_JAAS.findall(value) for word in pair)
         return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
@@ -259,7 +311,7 @@ class Archive(StreamConfig, DecodeKeys, TableKeys):
         return [*(["status"] if self.reads_values else []), *self.partition_by]
 
 
-class Replay(TableKeys, SendKeys):
+class Replay(TableKeys, EncodeKeys, SendKeys):
     """An archive to a topic.
 
     Send the records of an archive, in the order of their offsets within each partition, with their
@@ -310,7 +362,7 @@ class Compact(TableKeys):
     """the size of the new files in MiB; files of three quarters of it stay"""
 
 
-class Mirror(StreamConfig, DecodeKeys, SendKeys):
+class Mirror(StreamConfig, DecodeKeys, EncodeKeys, SendKeys):
     """Topic to topic, with an SQL transform.
 
     Send the records of topics to others, unchanged or by an SQL query over the view `records`. Bad

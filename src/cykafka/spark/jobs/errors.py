@@ -21,6 +21,15 @@ _MODULES = ("pyspark", "pyarrow", "py4j", "prometheus_client")
 # A class or a method is missing, or has another form than when the caller was compiled.
 _LINKAGE = ("NoSuchMethodError", "NoSuchFieldError", "NoClassDefFoundError", "AbstractMethodError",
             "IncompatibleClassChangeError")  # fmt: skip
+_OF_SCHEMAS = (
+    "fastavro",
+    "ptars",
+    "jsonschema_rs",
+    "urllib3",
+    "numpy",
+    "google",
+    "google.protobuf",
+)
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\]\s*")
 _NOISE = re.compile(
     r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*)", re.DOTALL
@@ -32,6 +41,8 @@ def explained(error: BaseException) -> str:
     words = str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in _MODULES:
         return f"{words}: pip install 'cykafka[spark]'"
+    if isinstance(error, ModuleNotFoundError) and error.name in _OF_SCHEMAS:
+        return f"{words}: pip install 'cykafka[spark-schemas]'"
     # In the traceback that Spark quotes, the last error is the one that a Python worker raised.
     for pattern in (_PYTHON, _JAVA):
         found = [(m["kind"].rpartition(".")[2], m["words"]) for m in pattern.finditer(words)]

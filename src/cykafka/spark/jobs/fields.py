@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo
 
 from cykafka.spark.jobs import partitions
+from cykafka.spark.jobs.schemas.document import FORMS, SchemaSource, is_subject, read_source
 from cykafka.spark.jobs.values import Schema, read_schema
 from cykafka.spark.jobs.variables import fill
 
@@ -39,6 +40,7 @@ __all__ = [
     "Regex",
     "Table",
     "ValueSchema",
+    "WriterSchema",
     "flat",
 ]
 
@@ -163,6 +165,19 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield prefix + name, value
 
 
+def _schema(value: Any, info: ValidationInfo) -> Schema | SchemaSource:
+    """The schema of values, in the format that the key decode has."""
+    form = str(info.data.get("decode"))
+    if form in ("avro", "protobuf") or is_subject(value):
+        return read_source(value, form)
+    return read_schema(value)
+
+
+def _encode_schema(value: Any, info: ValidationInfo) -> SchemaSource:
+    form = str(info.data.get("encode"))
+    return read_source(value, form if form in FORMS else "avro")
+
+
 def _option(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -217,7 +232,8 @@ Duration = Annotated[float, BeforeValidator(_seconds), Metavar("DURATION")]
 Address = Annotated[str, BeforeValidator(_address), Metavar("HOST:PORT")]
 # A time in ms since 1970, read from such a number, a date, or a date and time (UTC by default).
 Instant = Annotated[int, BeforeValidator(_milliseconds), Metavar("TIME")]
-ValueSchema = Annotated[Schema, BeforeValidator(read_schema), Metavar("SCHEMA")]
+ValueSchema = Annotated[Schema | SchemaSource, BeforeValidator(_schema), Metavar("SCHEMA")]
+WriterSchema = Annotated[SchemaSource, BeforeValidator(_encode_schema), Metavar("SCHEMA")]
 # Options by their names with dots. Their values may be secrets.
 Table = Annotated[
     dict[str, Annotated[str, BeforeValidator(_option), BeforeValidator(fill)]],

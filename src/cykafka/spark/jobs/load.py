@@ -106,8 +106,9 @@ def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
             merged[key] = value
             continue
         options = flat({option: value} if option else value)
-        if table == "spark":  # the full names of Spark's options begin with it, too
-            options = {name.removeprefix("spark."): options[name] for name in options}
+        # The full names of these options begin with it, too.
+        prefix = {"spark": "spark.", "registry": "schema.registry."}.get(table, "")
+        options = {name.removeprefix(prefix): options[name] for name in options}
         if isinstance(before := merged.get(table, {}), Mapping):  # else it is a mistake
             merged[table] = {**before, **options}
     return merged
@@ -138,6 +139,9 @@ def _remove(document: dict[str, Any], place: tuple[int | str, ...]) -> None:
         document[str(key)].pop(option[0], None)
     else:
         document.pop(str(key), None)
+    for format_key, schema in (("decode", "schema"), ("encode", "encode_schema")):
+        if key == format_key:  # it says how to read the schema
+            document.pop(schema, None)
 
 
 def _problem(job: type[JobConfig], error: ErrorDetails, document: Mapping[str, Any]) -> Problem:
@@ -161,7 +165,12 @@ def _problem(job: type[JobConfig], error: ErrorDetails, document: Mapping[str, A
     if name in TABLES and isinstance(written, dict):
         written = written.get(key.partition(".")[2])
     value = written if has_variable(written) else error["input"]
-    if is_secret(key) or key == "schema" or key in TABLES or isinstance(value, dict):
+    if (
+        is_secret(key)
+        or key in ("schema", "encode_schema")
+        or key in TABLES
+        or isinstance(value, dict)
+    ):
         return Problem((key,), f'key "{key}": {words}')
     item = "".join(f"[{part}]" for part in rest)
     return Problem((key,), f'key "{key}{item}" = {value!r}: {words}')

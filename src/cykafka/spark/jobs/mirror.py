@@ -17,6 +17,7 @@ from cykafka.spark.jobs.records import (
     with_headers,
     without,
 )
+from cykafka.spark.jobs.schemas.columns import check_type, decoded, encoded
 from cykafka.spark.jobs.streams import (
     counted,
     counts_of,
@@ -27,10 +28,9 @@ from cykafka.spark.jobs.streams import (
     start,
     would_send,
 )
-from cykafka.spark.jobs.values import decoded
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from cykafka.spark.jobs.config import Mirror
     from cykafka.spark.jobs.report import Summary
@@ -59,17 +59,19 @@ def run(run: Run[Mirror]) -> Summary:
     from pyspark.sql import functions as F
 
     config = run.config
-    records = decoded(records_stream(run), config.decode, config.value_schema)
+    records = decoded(records_stream(run), config)
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
     if config.transform and config.reads_values:
         # The transform must neither see nor drop unreadable records. So good and bad records take
         # two paths. Each micro-batch is persisted, so that both paths need only one read.
-        _transformed(run.spark, config.transform, records)  # reports mistakes in it now
+        _transformed(config, config.transform, records)  # reports mistakes in it now
         write = _by_batches(run, config.transform)
         finish(run, start(run, records, lambda writer: writer.foreachBatch(write)))
         return run.summary
     if config.transform:
-        records = _transformed(run.spark, config.transform, records)
+        records = _transformed(config, config.transform, records)
+    elif config.encode != "none":
+        _check_encoded(config, records, config.form)
     out = observed(_targets(config, records), **_counts())
     out = _written(config, out)
     send(run, out, _options(config))
@@ -87,7 +89,7 @@ def _by_batches(run: Run[Mirror], transform: str) -> Any:
 
         batch = batch.persist()
         try:
-            good = _transformed(batch.sparkSession, transform, batch.where("error IS NULL"))
+            good = _transformed(config, transform, batch.where("error IS NULL"))
             bad = batch.where("error IS NOT NULL").select("source", "error")
             seen = Observation()
             out = _targets(config, good).unionByName(_targets(config, bad))
@@ -110,7 +112,7 @@ def _options(config: Mirror) -> dict[str, str]:
     return {**config.sink_options(), "includeTimestamp": "true", "includeHeaders": "true"}
 
 
-def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFrame:
+def _transformed(config: Mirror, query: str, records: DataFrame) -> DataFrame:
     """The query's result for the records, with the column `source`."""
     from pyspark.errors import AnalysisException
 
@@ -121,19 +123,19 @@ def _transformed(spark: SparkSession, query: str, records: DataFrame) -> DataFra
         attempts.insert(0, _SELECT.sub("SELECT source, ", query, count=1))
     for attempt in attempts:
         try:
-            out = spark.sql(attempt)
+            out = records.sparkSession.sql(attempt)
             columns = out.columns  # Spark Connect analyzes a query only here
         except AnalysisException as error:  # ParseException, too
             failure = error
             continue
         if columns.count("source") > 1:
             continue  # the query selects it itself
-        _check(out)
+        _check(config, out)
         return out
     raise ConfigError([f'key "transform": {told_by_spark(failure)}'])
 
 
-def _check(out: DataFrame) -> None:
+def _check(config: Mirror, out: DataFrame) -> None:
     problems = []
     if "source" not in out.columns:
         problems.append(
@@ -144,6 +146,8 @@ def _check(out: DataFrame) -> None:
         problems.append('key "transform": the column value is missing: select it')
     for field in out.schema.fields:
         kind = field.dataType.simpleString()
+        if field.name == "value" and config.encode != "none":
+            continue
         if field.name not in _COLUMNS:
             problems.append(
                 f'key "transform": the column {field.name} cannot be sent; expected '
@@ -151,13 +155,22 @@ def _check(out: DataFrame) -> None:
             )
         elif field.name in _TYPES and kind not in _TYPES[field.name][0]:
             expected = " or ".join(_TYPES[field.name][0])
-            hint = ": use to_json()" if field.name == "value" else ""
+            hint = ': use to_json(), or the key "encode"' if field.name == "value" else ""
             problems.append(
                 f'key "transform": the column {field.name} is of type {kind}, expected '
                 f"{expected}{hint}"
             )
     if problems:
         raise ConfigError(problems)
+    if config.encode != "none":
+        _check_encoded(config, out, "value")
+
+
+def _check_encoded(config: Mirror, rows: DataFrame, column: str) -> None:
+    """Raise ConfigError if the values of a column cannot be encoded."""
+    words = check_type(config, rows.schema[column].dataType, config.to)
+    if words:
+        raise ConfigError([f'key "encode": the column {column} cannot be encoded: {words}'])
 
 
 def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
@@ -174,7 +187,13 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
 
     is_plain = not config.transform
     topic = F.lit(config.to) if config.to else or_null("topic")
-    error = F.coalesce(or_null("error"), F.when(topic.isNull(), "the transform gives no topic"))
+    errors = [or_null("error"), F.when(topic.isNull(), "the transform gives no topic")]
+    value = "value" if config.transform else config.form
+    if config.encode != "none" and value in rows.columns:
+        rows = rows.withColumn("_encoded", encoded(config, F.col(value), topic))
+        rows = rows.withColumn("value", F.col("_encoded.value"))
+        errors.append(F.col("_encoded.error"))
+    error = F.coalesce(*errors)
     is_bad = error.isNotNull()
     partition = F.lit(None).cast("int")
     if config.keep_partitions:

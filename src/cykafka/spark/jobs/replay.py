@@ -17,6 +17,8 @@ from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS
+from cykafka.spark.jobs.schemas.columns import check_type, encoded
+from cykafka.spark.jobs.schemas.document import FORMS
 from cykafka.spark.jobs.session import Stopped
 from cykafka.spark.jobs.streams import counts_of, total_bytes
 from cykafka.spark.jobs.tables import check_loaded
@@ -24,6 +26,7 @@ from cykafka.spark.offsets import Offsets, format_offsets, parse_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
 
     from cykafka.spark.jobs.config import Replay
     from cykafka.spark.jobs.report import Summary
@@ -115,15 +118,13 @@ def _selected(run: Run[Replay]) -> DataFrame:
 def _archive(run: Run[Replay]) -> DataFrame:
     config = run.config
     check_loaded(run)
-    # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in _NEEDED.items())
     if config.format == "iceberg":
         from cykafka.spark.jobs.iceberg import Table
 
         table = Table(run)
         if not table.exists:
             raise ConfigError([f"{config.place}: there is no such Iceberg table"])
-        _check_columns(run, table.columns.names)
+        schema = _needed(config, table.columns)
         files = run.watched("listing the archive", table.files)
         if not files:
             return run.spark.createDataFrame([], schema)
@@ -139,37 +140,72 @@ def _archive(run: Run[Replay]) -> DataFrame:
         if "delta" not in kinds:
             raise ConfigError([f"{config.place}: the folder is no Delta table"])
         found = run.spark.read.format("delta").load(run.place(config.folder))
-        _check_columns(run, found.columns)
-        return found.select(*_NEEDED)
+        return found.select(*_needed(config, found.schema).names)
     if kinds:
         # Its files alone may hold records twice, or records that are deleted.
         raise ConfigError([f'{config.place}: it is a table; set format = "{kinds[0]}"'])
-    _check_columns(run, _parquet_columns(run, config.folder))
+    schema = _needed(config, _parquet_schema(run, config.folder))
     return run.spark.read.schema(schema).parquet(run.place(config.folder))
 
 
-def _parquet_columns(run: Run[Replay], path: str) -> list[str]:
+def _parquet_schema(run: Run[Replay], path: str) -> StructType:
     from pyspark.errors import AnalysisException
 
+    place = run.place(path)
+    # Decoded values of later files may have more fields.
+    reader = run.spark.read.option("mergeSchema", run.config.encode != "none")
     try:
-        place = run.place(path)
-        found = run.watched("listing the archive", lambda: run.spark.read.parquet(place).columns)
+        return run.watched("listing the archive", lambda: reader.parquet(place).schema)
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
         raise wrong_value("path", path, "the folder has no Parquet files") from None
-    return found
+    except Exception as error:
+        if "CANNOT_MERGE" not in str(error):
+            raise
+        words = "the decoded values of its files have types that do not fit together; use another "
+        words += "folder for each part of the archive, or select it by path"
+        raise wrong_value("path", path, words) from None
 
 
-def _check_columns(run: Run[Replay], columns: list[str]) -> None:
-    missing = [name for name in _NEEDED if name not in columns]
+def _needed(config: Replay, there: StructType) -> StructType:
+    """The columns of an archive that the job reads."""
+    from pyspark.sql.types import _parse_datatype_string
+
+    missing = [name for name in _NEEDED if name not in there.names]
     if missing:
         raise ConfigError(
             [
-                f"{run.config.place}: expected an archive with the columns {', '.join(_NEEDED)}; "
+                f"{config.place}: expected an archive with the columns {', '.join(_NEEDED)}; "
                 f"missing: {', '.join(missing)} (was it written with keep_raw = false?)"
             ]
         )
+    # Give the schema: Spark would infer a number from the folder of a topic that is called 007.
+    schema: Any = _parse_datatype_string(", ".join(f"`{n}` {kind}" for n, kind in _NEEDED.items()))
+    decoded = _decoded_column(config, there)
+    if decoded is not None:
+        schema = schema.add(decoded)
+    needed: StructType = schema
+    return needed
+
+
+def _decoded_column(config: Replay, there: StructType) -> StructField | None:
+    """The column with decoded values, if the job encodes them."""
+    if config.encode == "none":
+        return None
+    names = [name for name in FORMS if name in there.names]
+    if len(names) != 1:
+        raise ConfigError(
+            [
+                f'{config.place}: the key "encode" needs an archive with decoded values, in a '
+                f"column {', '.join(FORMS)}: it has {' and '.join(names) or 'none'}"
+            ]
+        )
+    field: StructField = there[names[0]]
+    words = check_type(config, field.dataType, config.to)
+    if words:
+        raise ConfigError([f'key "encode": the column {names[0]} cannot be encoded: {words}'])
+    return field
 
 
 def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
@@ -266,11 +302,17 @@ def _sender(
         .sortWithinPartitions("topic", "partition", "offset")
     )
     seen = Observation()
+    topic = F.lit(config.to) if config.to else F.col("topic")
+    for name in set(FORMS) & set(ordered.columns):  # none without the key encode
+        made = encoded(config, F.col(name), topic, must=True)
+        # Values that are not decoded are those of bad records, and null.
+        value = F.when(F.col(name).isNull(), F.col("value")).otherwise(F.col("_encoded.value"))
+        ordered = ordered.withColumn("_encoded", made).withColumn("value", value)
     out = ordered.select(
         "key",
         "value",
         "headers",
-        F.lit(config.to).alias("topic") if config.to else F.col("topic"),
+        topic.alias("topic"),
         (F.col("partition") if config.keep_partitions else F.lit(None).cast("int")).alias(
             "partition"
         ),

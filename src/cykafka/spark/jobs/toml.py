@@ -6,6 +6,7 @@ import tomlkit
 from pydantic.fields import FieldInfo
 
 from cykafka.spark.jobs.config import HIDDEN, TABLES, JobConfig
+from cykafka.spark.jobs.schemas.document import SchemaSource
 from cykafka.spark.jobs.values import Schema
 from cykafka.spark.jobs.variables import has_variable
 from cykafka.spark.redaction import is_secret
@@ -37,6 +38,6 @@ def to_toml(config: JobConfig) -> str:
         elif isinstance(written, dict):
             tables.add(key, tomlkit.item(written))
         else:
-            is_raw = isinstance(value, Schema) or has_variable(written)
+            is_raw = isinstance(value, Schema | SchemaSource) or has_variable(written)
             document.add(key, written if is_raw else value)
     return f"{document.as_string()}\n{tables.as_string()}"

@@ -200,7 +200,13 @@ def _type(document: Any, steps: tuple[str, ...], found: _Found) -> str:
     return _PLAIN.get(str(kind), "STRING")
 
 
-def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
+def decoded(
+    records: DataFrame,
+    form: str,
+    schema: Schema | None,
+    body: str = "value",
+    error: Column | None = None,
+) -> DataFrame:
     """Records with what their values say, and ``error`` with what is wrong (null: nothing).
 
     Spark's own functions do it, in the JVM: another process of Python would cost more.
@@ -210,10 +216,14 @@ def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
     records : DataFrame
         With the columns of the source, headers among them.
     form : {"none", "headers", "json"}
-        Of pip-services' envelopes. Else than with "none" there are the columns message_id,
-        trace_id, message_type, sent_time and body.
+        The form of pip-services' envelopes. With "headers" and "json" there are the columns
+        message_id, trace_id, message_type, sent_time and body.
     schema : Schema, optional
         Of the body, or of the value; the column ``json`` is a struct of it.
+    body : str
+        The column with the JSON.
+    error : Column, optional
+        What is wrong already.
 
     Raises
     ------
@@ -222,8 +232,7 @@ def decoded(records: DataFrame, form: str, schema: Schema | None) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    problems: list[Column] = []
-    body = "value"
+    problems: list[Column] = [] if error is None else [error]
     if form == "headers":
         records, body = _headers_form(records), "body"
     elif form == "json":
@@ -306,17 +315,18 @@ def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Col
     parsed = _from_json(F.col(body), struct.add(_CORRUPT, "string"))
     there = F.col(body).isNotNull()
     records = records.withColumn("_parsed", parsed)
+    name_of = "body" if body == "body" else "value"
     problems.append(
         F.when(
             there & (F.col("_parsed").isNull() | F.col(f"_parsed.{_CORRUPT}").isNotNull()),
-            f"the {body} does not match the schema",
+            f"the {name_of} does not match the schema",
         )
     )
     for steps, name in schema.required:
         problems.append(
             F.when(
                 there & _is_missing(F.col("_parsed"), steps, name),
-                f"the {body} has no {_told((*steps, f'.{name}'))}",
+                f"the {name_of} has no {_told((*steps, f'.{name}'))}",
             )
         )
     return records.withColumn("json", F.when(there, F.col("_parsed").dropFields(_CORRUPT)))

@@ -1,0 +1,1 @@
+"""Values with schemas: Avro, Protobuf and JSON Schema, in the wire format of Schema Registry."""

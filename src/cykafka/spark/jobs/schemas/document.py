@@ -1,0 +1,164 @@
+"""Schemas as the registry and files have them, and how a configuration names them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "FORMS",
+    "Document",
+    "Reference",
+    "SchemaSource",
+    "UnfitError",
+    "is_subject",
+    "read_source",
+]
+
+# The formats, and the registry's names of their schemas.
+FORMS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+_SUBJECT = re.compile(r"(?P<subject>\S+):(?P<version>latest|[1-9][0-9]*)")
+_MESSAGE = re.compile(r"(?P<rest>.+)#(?P<message>[A-Za-z_][\w.]*)", re.DOTALL)
+
+
+class UnfitError(ValueError):
+    """A schema that cannot be used, or records whose schema does not fit the reader's."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one names: the name there, and its subject and version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A schema with all schemas that it refers to. Its hash is that of its content.
+
+    Parameters
+    ----------
+    form : str
+        A key of `FORMS`.
+    text : str
+        The schema. For Protobuf it is a FileDescriptorProto in base64.
+    parts : tuple of (str, str)
+        The names and texts of the schemas that it refers to, directly or not. Each follows those
+        that it refers to.
+    references : tuple of Reference
+        The schemas that it refers to directly.
+    id : int, optional
+        The registry's id.
+    """
+
+    form: str
+    text: str
+    parts: tuple[tuple[str, str], ...] = ()
+    references: tuple[Reference, ...] = ()
+    id: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class SchemaSource:
+    """Where a schema comes from: a document, or a subject with its version.
+
+    Parameters
+    ----------
+    document : Document, optional
+    subject : str, optional
+    version : str, optional
+        A number or ``latest``.
+    message : str, optional
+        Protobuf: the full name of the message; else the first one of the file.
+    """
+
+    document: Document | None = None
+    subject: str = ""
+    version: str = "latest"
+    message: str = ""
+
+
+def is_subject(value: Any) -> bool:
+    """Whether a text names a schema of the registry: ``SUBJECT:VERSION``."""
+    return isinstance(value, str) and _SUBJECT.fullmatch(value.strip()) is not None
+
+
+def read_source(value: Any, form: str) -> SchemaSource:
+    """A schema that a configuration names.
+
+    Parameters
+    ----------
+    value : mapping or str
+        ``SUBJECT:VERSION``, a schema (a table or a text), or the name of a file with one. With
+        Protobuf a file is a FileDescriptorSet. There ``#MESSAGE`` may follow.
+    form : str
+        A key of `FORMS`.
+
+    Raises
+    ------
+    ValueError
+        It is none of these.
+    """
+    message = ""
+    if isinstance(value, str):
+        value = value.strip()
+        match = _MESSAGE.fullmatch(value) if form == "protobuf" else None
+        if match is not None:
+            value, message = match["rest"], match["message"]
+        match = _SUBJECT.fullmatch(value)
+        if match is not None:
+            return SchemaSource(None, match["subject"], match["version"], message)
+    if form == "protobuf":
+        return SchemaSource(_descriptors(value), message=message)
+    if isinstance(value, Mapping):
+        try:
+            return SchemaSource(Document(form, json.dumps(value)))
+        except TypeError as error:  # TOML has dates
+            raise ValueError(f"it is no Avro schema: {error}") from None
+    if not isinstance(value, str) or not value:
+        raise ValueError(
+            "expected an Avro schema, the name of a file with one, or SUBJECT:VERSION"
+        )
+    if not value.startswith(("{", "[", '"')):
+        value = _read(value).decode(errors="replace")
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no schema, because it is no JSON: {error}") from None
+    return SchemaSource(Document(form, value))
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name).expanduser().read_bytes()
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~nobody/file
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{name!r} is no SUBJECT:VERSION and no file: {reason}") from None
+
+
+def _descriptors(value: Any) -> Document:
+    """The last file of a FileDescriptorSet, which is the one that protoc was called for."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a file of protoc --descriptor_set_out, or SUBJECT:VERSION")
+    raw = _read(value)
+    try:
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.message import DecodeError
+    except ModuleNotFoundError:  # the job reports that later
+        return Document("protobuf", base64.b64encode(raw).decode())
+    words = "expected a file of protoc --include_imports --descriptor_set_out=FILE"
+    try:
+        files = FileDescriptorSet.FromString(raw).file
+    except DecodeError:
+        raise ValueError(f"{value!r} is no set of descriptors: {words}") from None
+    if not files:
+        raise ValueError(f"{value!r} has no descriptors: {words}")
+    parts = [(file.name, base64.b64encode(file.SerializeToString()).decode()) for file in files]
+    return Document("protobuf", parts[-1][1], tuple(parts[:-1]))

@@ -1,0 +1,114 @@
+"""JSON Schema: values are checked with the schema that they were written with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema_rs
+import pyarrow as pa
+
+from cykafka.spark.jobs.schemas.document import Document, UnfitError
+from cykafka.spark.jobs.schemas.wire import Rows, told
+
+__all__ = ["JsonReader", "JsonWriter", "whole"]
+
+
+def _retriever(document: Document) -> Callable[[str], Any]:
+    """A function that finds the schemas that a schema refers to."""
+
+    def retrieve(address: str) -> Any:
+        for name, text in document.parts:
+            if address == name or address.endswith("/" + name.lstrip("/")):
+                return json.loads(text)
+        raise LookupError(f"the registry has no reference {address}")
+
+    return retrieve
+
+
+def _validator(document: Document) -> Any:
+    """A validator of a schema, which knows those that it refers to."""
+    try:
+        schema = json.loads(document.text)
+        return jsonschema_rs.validator_for(schema, retriever=_retriever(document))
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+        raise UnfitError(f"it is no JSON Schema: {told(error)}") from None
+
+
+def whole(document: Document) -> dict[str, Any]:
+    """A schema with the schemas that it refers to in their places."""
+    _validator(document)  # raises UnfitError
+    schema = json.loads(document.text)
+    found = jsonschema_rs.dereference(schema, retriever=_retriever(document))
+    if not isinstance(found, dict):
+        raise UnfitError("expected a JSON Schema of an object")
+    return found
+
+
+def _fault(validator: Any, payload: bytes) -> str | None:
+    try:
+        error = next(validator.iter_errors(json.loads(payload)), None)
+    except (ValueError, RecursionError) as failure:
+        return f"it is no JSON: {told(failure)}"
+    if error is None:
+        return None
+    place = "".join(f"/{step}" for step in error.instance_path)
+    return f"{place or 'the value'}: {' '.join(error.message.split())}"
+
+
+class JsonReader:
+    """Checks values. Spark reads them later, because it is quicker.
+
+    Attributes
+    ----------
+    kind : pa.DataType
+        The type of the values that `reader_of` makes: JSON as bytes.
+    """
+
+    kind = pa.binary()
+
+    def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
+        """A function that checks values which were written with a schema."""
+        validator = _validator(document)
+        words = f"the value does not fit the schema {document.id}"
+
+        def read(payloads: pa.BinaryArray) -> Rows:
+            faults = (_fault(validator, payload) for payload in payloads.to_pylist())
+            wrong = {number: f"{words}: {fault}" for number, fault in enumerate(faults) if fault}
+            return payloads, wrong
+
+        return read
+
+    def check(self, document: Document) -> None:
+        """JSON has no rules of resolution, so there is nothing to check."""
+
+
+class JsonWriter:
+    """Checks JSON with a schema.
+
+    Attributes
+    ----------
+    kind : pa.DataType
+        JSON as bytes.
+    name : str
+        The schema's title.
+    """
+
+    kind = pa.binary()
+
+    def __init__(self, document: Document) -> None:
+        self._validator = _validator(document)
+        self.name = str(json.loads(document.text).get("title", ""))
+
+    def check(self, kind: pa.DataType) -> None:
+        """Any type may become JSON."""
+
+    def write(self, values: pa.Array) -> Rows:
+        """The values; null stays null."""
+        wrong = {}
+        for number, value in enumerate(values.to_pylist()):
+            fault = None if value is None else _fault(self._validator, value)
+            if fault:
+                wrong[number] = fault
+        return values, wrong

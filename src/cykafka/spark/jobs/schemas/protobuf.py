@@ -1,0 +1,365 @@
+"""Protobuf: values to Arrow by the reader's schema, and back. ptars does the work."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+import ptars
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from cykafka.spark.jobs.schemas.document import Document, UnfitError
+from cykafka.spark.jobs.schemas.wire import (
+    Rows,
+    check_fields,
+    each_or_all,
+    replaced,
+    told,
+    without_head,
+)
+
+__all__ = ["ProtobufReader", "ProtobufWriter"]
+
+_CONFIG = ptars.PtarsConfig(
+    timestamp_unit="us",
+    time_unit="us",
+    duration_unit="us",
+    enum_repr="string",
+    list_value_name="element",
+)
+# Spark has no types for these.
+_WIDER = {
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.time64("us"): pa.int64(),
+}
+# The indexes of a message: those of the first message of a file are one zero byte.
+_FIRST = (0,)
+_MOST_INDEXES = 100
+
+# Raises ValueError for values that may not be written.
+_Rule: TypeAlias = Callable[[pa.Array], None]
+
+
+class _File:
+    """The names of a schema's messages."""
+
+    def __init__(self, document: Document) -> None:
+        self.proto = _proto(document.text)
+        self.proto.name = self.proto.name or "schema.proto"
+
+    def name_of(self, indexes: tuple[int, ...]) -> str:
+        """The full name of the message with these indexes."""
+        message: Any = self.proto
+        names = [self.proto.package] if self.proto.package else []
+        try:
+            for depth, index in enumerate(indexes):
+                message = (message.nested_type if depth else message.message_type)[index]
+                names.append(message.name)
+        except IndexError:
+            raise UnfitError(f"the schema has no message {list(indexes)}") from None
+        return ".".join(names)
+
+    def indexes_of(self, name: str) -> tuple[int, ...]:
+        """The indexes of a message."""
+        for indexes, found in _messages(self.proto.message_type, (), self.proto.package):
+            if found == name:
+                return indexes
+        raise UnfitError(f"the message {name} is not of the schema's own file")
+
+
+def _messages(
+    messages: Any, before: tuple[int, ...], within: str
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    for number, message in enumerate(messages):
+        name = f"{within}.{message.name}" if within else message.name
+        yield (*before, number), name
+        yield from _messages(message.nested_type, (*before, number), name)
+
+
+def _descriptor(document: Document, name: str) -> Any:
+    """The descriptor of a message; an empty name is the first one's."""
+    pool, known = DescriptorPool(), set[str]()
+    for part, text in document.parts:
+        proto = _proto(text)
+        proto.name = part
+        _add(pool, proto, known)
+    file = _File(document)
+    _add(pool, file.proto, known)
+    try:
+        message = pool.FindMessageTypeByName(name or file.name_of(_FIRST))
+    except KeyError:
+        raise UnfitError(f"the schema has no message {name}") from None
+    if not message.fields:
+        raise UnfitError(f"the message {message.full_name} has no fields: Spark has no such types")
+    return message
+
+
+def _handler(message: Any) -> Any:
+    return ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
+
+
+def _proto(text: str) -> FileDescriptorProto:
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, DecodeError):
+        raise UnfitError(
+            "the registry gives it as text: expected a FileDescriptorProto in base64, as Schema "
+            "Registry answers to format=serialized"
+        ) from None
+
+
+def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> None:
+    """Add a file after Google's own files that it imports."""
+    if proto.name in known:
+        return
+    known.add(proto.name)
+    for name in proto.dependency:
+        if name.startswith("google/") and name not in known:
+            try:
+                module = importlib.import_module(name[: -len(".proto")].replace("/", ".") + "_pb2")
+            except ModuleNotFoundError:
+                raise UnfitError(f"it imports {name}, which is not known") from None
+            _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb), known)
+    try:
+        pool.AddSerializedFile(proto.SerializeToString())
+    except (TypeError, ValueError) as error:
+        raise UnfitError(f"it is no Protobuf schema: {' '.join(str(error).split())}") from None
+
+
+def _indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """The indexes at the beginning of a payload, and the place behind them."""
+    count, place = _zigzag(payload, 0)
+    if count == 0:
+        return _FIRST, place
+    if not 0 < count <= _MOST_INDEXES:
+        raise ValueError(f"{count} indexes of its message")
+    indexes = []
+    for _ in range(count):
+        index, place = _zigzag(payload, place)
+        if index < 0:
+            raise ValueError("a negative index of its message")
+        indexes.append(index)
+    return tuple(indexes), place
+
+
+def _zigzag(payload: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while shift < 64:
+        if place >= len(payload):
+            raise ValueError("it ends within the indexes of its message")
+        octet = payload[place]
+        place += 1
+        number |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            return (number >> 1) ^ -(number & 1), place
+    raise ValueError("an index of its message that is too large")
+
+
+def _varint(number: int) -> bytes:
+    number <<= 1
+    octets = bytearray()
+    while number > 0x7F:
+        octets.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*octets, number])
+
+
+class ProtobufReader:
+    """Reads values by one schema: numbers of fields connect it with the schemas of writers.
+
+    Parameters
+    ----------
+    document : Document
+    message : str
+        The full name of the message; empty for the first one of the file.
+
+    Attributes
+    ----------
+    kind : pa.DataType
+        The type of the values that `reader_of` makes.
+    """
+
+    def __init__(self, document: Document, message: str = "") -> None:
+        self._message = _descriptor(document, message)
+        self._handler = _handler(self._message)
+        self.kind = replaced(pa.struct(list(self._handler.schema())), _WIDER)
+
+    def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
+        """A function that reads values which were written with a schema."""
+        written = _File(document)
+        words = f"the value does not fit the schema {document.id}"
+        handler, kind, name = self._handler, self.kind, self._message.full_name
+        names: dict[tuple[int, ...], str] = {}
+
+        def content(payload: bytes) -> bytes:
+            indexes, place = _indexes(payload)
+            if indexes not in names:
+                names[indexes] = written.name_of(indexes)
+            if names[indexes] != name:
+                raise ValueError(f"its message is {names[indexes]}, expected {name}")
+            return payload[place:]
+
+        def convert(payloads: pa.BinaryArray) -> pa.Array:
+            return handler.array_to_record_batch(payloads).to_struct_array().cast(kind)
+
+        def read(payloads: pa.BinaryArray) -> Rows:
+            wrong: dict[int, str] = {}
+            starts = pc.unique(pc.binary_slice(payloads, 0, 1)).to_pylist()
+            if starts == [b"\0"] and written.name_of(_FIRST) == name:
+                payloads = without_head(payloads, 1)
+            else:
+                found = []
+                for number, payload in enumerate(payloads.to_pylist()):
+                    try:
+                        found.append(content(payload))
+                    except ValueError as error:
+                        found.append(b"")
+                        wrong[number] = f"{words}: {error}"
+                payloads = pa.array(found, pa.binary())
+            made, more = each_or_all(
+                len(payloads), lambda low, high: convert(payloads[low:high]), kind, words
+            )
+            return made, {**more, **wrong}
+
+        return read
+
+    def check(self, document: Document) -> None:
+        """Raise UnfitError if the reader cannot read what another schema writes."""
+        written = _descriptor(document, self._message.full_name)
+        kinds = {each.number: each for each in written.fields}
+        for each in self._message.fields:
+            other = kinds.get(each.number)
+            if other is not None and _wire_kind(other) != _wire_kind(each):
+                raise UnfitError(
+                    f"its field {each.name} ({each.number}) is of another type in schema "
+                    f"{document.id}"
+                )
+
+
+_VARINTS = (3, 4, 5, 8, 13, 14)
+_ZIGZAGS = (17, 18)
+
+
+def _wire_kind(field: Any) -> str:
+    """What the bytes of a field are like; fields of one kind can be read as each other."""
+    if field.type in _VARINTS:
+        return "varint"
+    if field.type in _ZIGZAGS:
+        return "zigzag"
+    if field.type in (9, 12):
+        return "bytes"
+    return str(field.type)
+
+
+class ProtobufWriter:
+    """Writes values by a schema.
+
+    Parameters
+    ----------
+    document : Document
+    message : str
+        The full name of the message; empty for the first one of the file.
+
+    Attributes
+    ----------
+    kind : pa.DataType
+        The type of the values that the schema has.
+    name : str
+        The full name of the message.
+    """
+
+    def __init__(self, document: Document, message: str = "") -> None:
+        descriptor = _descriptor(document, message)
+        self._handler = _handler(descriptor)
+        self.name = descriptor.full_name
+        own = pa.struct(list(self._handler.schema()))
+        self._own = replaced(own, {})
+        self.kind = replaced(own, _WIDER)
+        indexes = _File(document).indexes_of(self.name)
+        octets = b"".join(map(_varint, (len(indexes), *indexes)))
+        self._head = b"\0" if indexes == _FIRST else octets
+        self._rules = list(_rules(descriptor, (), ()))
+
+    def check(self, kind: pa.DataType) -> None:
+        """Raise UnfitError if values of a type have no place in the schema."""
+        check_fields(kind, self.kind)
+        try:
+            pa.nulls(0, kind).cast(self._own)
+        except pa.ArrowException as error:
+            raise UnfitError(told(error)) from None
+
+    def write(self, values: pa.Array) -> Rows:
+        """The encoded values; null stays null."""
+        valid = values.is_valid()
+        present = values.filter(valid)
+
+        def work(low: int, high: int) -> pa.Array:
+            made = present[low:high].cast(self._own)
+            for path, rule in self._rules:
+                rule(_at(made, path))
+            batch = pa.RecordBatch.from_struct_array(made)
+            return self._handler.record_batch_to_array(batch)
+
+        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is no {self.name}")
+        head = pa.scalar(self._head, pa.binary())
+        found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
+        rows = valid.to_numpy(zero_copy_only=False).nonzero()[0]
+        places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+        whole = found.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
+        return whole, {int(rows[number]): words for number, words in wrong.items()}
+
+
+def _rules(
+    message: Any, path: tuple[str, ...], within: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], _Rule]]:
+    """What ptars does not check: the path of each field that is concerned, and its rule."""
+    if message.full_name in within:  # ptars leaves it as bytes
+        return
+    within = (*within, message.full_name)
+    for choice in message.oneofs:
+        if len(choice.fields) > 1:  # else it is a field that may be absent
+            yield path, partial(_check_choice, choice.name, [each.name for each in choice.fields])
+    for field in message.fields:
+        of = field
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of = field.message_type.fields_by_name["value"]
+        if of.enum_type is not None:
+            names = {each.name for each in of.enum_type.values}
+            yield (*path, field.name), partial(_check_enum, field.name, names)
+        elif of.message_type is not None and not of.message_type.full_name.startswith("google."):
+            yield from _rules(of.message_type, (*path, field.name), within)
+
+
+def _at(values: pa.Array, path: tuple[str, ...]) -> pa.Array:
+    """The values of a field, those in lists and maps one after the other."""
+    for name in (*path, ""):
+        while pa.types.is_list(values.type) or pa.types.is_map(values.type):
+            values = values.items if pa.types.is_map(values.type) else values.flatten()
+        if name:
+            values = values.field(name)
+    return values
+
+
+def _check_enum(field: str, names: set[str], values: pa.Array) -> None:
+    """Raise ValueError for a text that is no name of an enumeration; ptars would write zero."""
+    for text in pc.unique(values).to_pylist():
+        if text is not None and text not in names:
+            raise ValueError(f"the enumeration {field} has no {text!r}")
+
+
+def _check_choice(choice: str, members: list[str], values: pa.Array) -> None:
+    """Raise ValueError if several members of a oneof are there; readers would see the last."""
+    present = sum(values.field(name).is_valid().to_numpy(zero_copy_only=False).astype(int)
+                  for name in members)  # fmt: skip
+    if (present > 1).any():
+        raise ValueError(f"more than one member of {choice} is not null")

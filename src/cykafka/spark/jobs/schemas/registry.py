@@ -1,0 +1,309 @@
+"""A client of Schema Registry: its answers are cached for the life of the process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from cykafka.internal import did_you_mean
+from cykafka.spark.jobs.schemas.document import FORMS, Document, Reference, UnfitError
+
+__all__ = ["DEFAULTS", "NotFoundError", "Registry", "RegistryError", "mistakes", "registry_of"]
+
+# The options, by the names of Confluent's clients, with their defaults.
+DEFAULTS = {
+    "url": "",
+    "basic.auth.credentials.source": "USER_INFO",
+    "basic.auth.user.info": "",
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "bearer.auth.token": "",
+    "bearer.auth.logical.cluster": "",
+    "bearer.auth.identity.pool.id": "",
+    "ssl.ca.location": "",
+    "ssl.certificate.location": "",
+    "ssl.key.location": "",
+    "ssl.key.password": "",
+    "timeout": "30",  # s
+    "max.retries": "3",
+    "retries.wait.ms": "1000",
+    "cache.latest.ttl.sec": "60",
+    "auto.register.schemas": "false",
+    "subject.name.strategy.type": "TOPIC",
+}
+# The values of options that have few.
+_CHOICES = {
+    "basic.auth.credentials.source": ("USER_INFO",),
+    "bearer.auth.credentials.source": ("STATIC_TOKEN",),
+    "auto.register.schemas": ("true", "false"),
+    "subject.name.strategy.type": ("TOPIC", "RECORD", "TOPIC_RECORD"),
+}
+_NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "cache.latest.ttl.sec")
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+_CONTENT = "application/vnd.schemaregistry.v1+json"
+_MOST_REFERENCES = 1000
+# The registry's codes: a subject, a version or a schema is not there.
+_ABSENT = (40401, 40402, 40403)
+
+
+class RegistryError(RuntimeError):
+    """The registry does not answer, or refuses a request. The records may be good."""
+
+
+class NotFoundError(LookupError):
+    """The registry has no such subject, version, id or schema."""
+
+
+def mistakes(options: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The options that are wrong, each with the words that say why. They have no secrets."""
+    found = []
+    for name in options:
+        if name not in DEFAULTS:
+            found.append((name, f"the registry has no such option{did_you_mean(name, DEFAULTS)}"))
+    settings = {**DEFAULTS, **options}
+    if not settings["url"]:
+        found.append(
+            ("url", 'is missing: the address of Schema Registry, such as "http://host:8081"')
+        )
+    for url in settings["url"].split(",") if settings["url"] else []:
+        parts = urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            found.append(("url", "expected http:// or https:// and a host"))
+        elif "@" in parts.netloc:
+            found.append(("url", 'put the user and the password into "basic.auth.user.info"'))
+    if settings["basic.auth.user.info"] and ":" not in settings["basic.auth.user.info"]:
+        found.append(("basic.auth.user.info", "expected USER:PASSWORD"))
+    if settings["basic.auth.user.info"] and settings["bearer.auth.token"]:
+        found.append(("bearer.auth.token", '"basic.auth.user.info" is there, too: expected one'))
+    if settings["ssl.key.location"] and not settings["ssl.certificate.location"]:
+        found.append(("ssl.key.location", '"ssl.certificate.location" is missing'))
+    for name in _FILES:
+        if settings[name] and not Path(settings[name]).is_file():
+            found.append((name, f"there is no file {settings[name]}"))
+    for name in _NUMBERS:
+        if not settings[name].isascii() or not settings[name].isdigit():
+            found.append((name, "expected a whole number"))
+    for name, choices in _CHOICES.items():
+        if settings[name] not in choices:
+            found.append((name, f"expected {' or '.join(choices)}"))
+    return found
+
+
+_made: dict[tuple[tuple[str, str], ...], Registry] = {}
+_making = Lock()
+
+
+def registry_of(options: Mapping[str, str]) -> Registry:
+    """The registry's client of this process with these options."""
+    key = tuple(sorted(options.items()))
+    with _making:
+        if key not in _made:
+            _made[key] = Registry(options)
+        return _made[key]
+
+
+class Registry:
+    """A client of Schema Registry. Threads may share it.
+
+    A schema by its id or by its number of version is cached forever. The latest version of a
+    subject, and the absence of a schema, are cached for ``cache.latest.ttl.sec``.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        Without mistakes (`mistakes`).
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        import ssl
+
+        import urllib3
+
+        self.options = {**DEFAULTS, **options}
+        given = self.options
+        self._urls = [url.strip().rstrip("/") for url in given["url"].split(",")]
+        self._attempts = int(given["max.retries"]) + 1
+        self._ttl = float(given["cache.latest.ttl.sec"])
+        self._cache: dict[str, tuple[float, Any]] = {}
+        self._lock = Lock()
+        headers = {"Accept": _CONTENT}
+        if given["basic.auth.user.info"]:
+            headers.update(urllib3.make_headers(basic_auth=given["basic.auth.user.info"]))
+        elif given["bearer.auth.token"]:
+            headers["Authorization"] = f"Bearer {given['bearer.auth.token']}"
+        for name, header in (
+            ("bearer.auth.logical.cluster", "target-sr-cluster"),
+            ("bearer.auth.identity.pool.id", "Confluent-Identity-Pool-Id"),
+        ):
+            if given[name]:
+                headers[header] = given[name]
+        try:
+            context = ssl.create_default_context(cafile=given["ssl.ca.location"] or None)
+            if given["ssl.certificate.location"]:
+                context.load_cert_chain(
+                    given["ssl.certificate.location"],
+                    given["ssl.key.location"] or None,
+                    # With a function OpenSSL asks no terminal if the key needs a password.
+                    lambda: given["ssl.key.password"],
+                )
+        except OSError as error:
+            raise RegistryError(
+                f'key "registry": cannot read the certificates of ssl.*: {error}'
+            ) from None
+        self._pool = urllib3.PoolManager(
+            headers=headers,
+            ssl_context=context,
+            timeout=float(given["timeout"]),
+            retries=urllib3.Retry(
+                self._attempts - 1,
+                status_forcelist=(429, 500, 502, 503, 504),
+                allowed_methods=None,
+                # urllib3 repeats at once, and then after twice this time.
+                backoff_factor=int(given["retries.wait.ms"]) / 2000,
+                backoff_jitter=int(given["retries.wait.ms"]) / 4000,
+                raise_on_status=False,
+            ),
+        )
+
+    def by_id(self, number: int) -> Document:
+        """The schema with an id.
+
+        Raises
+        ------
+        NotFoundError
+        RegistryError
+        UnfitError
+            The schema is of a type that no format has.
+        """
+        path = f"/schemas/ids/{number}?format=serialized"
+        found: Document = self._cached(path, lambda: self._document(self._get(path)))
+        return replace(found, id=number)
+
+    def version(self, subject: str, version: str = "latest") -> Document:
+        """A version of a subject; errors as `by_id`."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}?format=serialized"
+
+        def find() -> Document:
+            answer = self._get(path)
+            return replace(self._document(answer), id=int(answer["id"]))
+
+        found: Document = self._cached(path, find, expires=version == "latest")
+        return found
+
+    def id_of(self, subject: str, document: Document) -> int:
+        """The id of a schema in a subject, which is registered with auto.register.schemas."""
+        if document.parts and not document.references:
+            raise UnfitError(
+                "the schema imports others: register them and the schema, and name it as "
+                "SUBJECT:VERSION"
+            )
+        body = {
+            "schema": document.text,
+            "schemaType": FORMS[document.form],
+            "references": [vars(each) for each in document.references],
+        }
+        path = f"/subjects/{quote(subject, safe='')}"
+        path += "/versions" if self.options["auto.register.schemas"] == "true" else ""
+        key = f"{path} {document.form} {document.text}"
+        return int(self._cached(key, lambda: self._ask("POST", path, body)["id"]))
+
+    def _cached(self, key: str, find: Any, *, expires: bool = False) -> Any:
+        # The lock is held during a request, so that threads do not ask for the same schema.
+        with self._lock:
+            until, found = self._cache.get(key, (0.0, None))
+            if time.monotonic() >= until:
+                try:
+                    found = find()
+                except (NotFoundError, UnfitError) as error:
+                    found, expires = error, True
+                until = time.monotonic() + self._ttl if expires else float("inf")
+                self._cache[key] = until, found
+        if isinstance(found, Exception):
+            raise found.with_traceback(None)
+        return found
+
+    def _document(self, answer: Mapping[str, Any]) -> Document:
+        """A schema with those that it refers to."""
+        kind = answer.get("schemaType", "AVRO")
+        form = next((form for form, name in FORMS.items() if name == kind), None)
+        if form is None:
+            raise UnfitError(f"it is of the type {kind}, which no format of the key decode has")
+        references = _references(answer)
+        parts: dict[str, str] = {}
+        for reference in references:
+            self._collect(reference, parts)
+        return Document(form, answer["schema"], tuple(parts.items()), references)
+
+    def _collect(self, reference: Reference, parts: dict[str, str]) -> None:
+        if reference.name in parts or len(parts) > _MOST_REFERENCES:
+            return
+        path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+        answer = self._get(path + "?format=serialized")
+        for each in _references(answer):
+            self._collect(each, parts)
+        parts[reference.name] = answer["schema"]
+
+    def _get(self, path: str) -> Any:
+        return self._ask("GET", path)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        import urllib3
+
+        for number, url in enumerate(self._urls):
+            content = None if body is None else json.dumps(body).encode()
+            headers = {**self._pool.headers, "Content-Type": _CONTENT}
+            try:
+                answer = self._pool.request(method, url + path, body=content, headers=headers)
+            except urllib3.exceptions.HTTPError as error:
+                if number + 1 < len(self._urls):
+                    continue
+                cause = getattr(error, "reason", None) or error
+                raise RegistryError(
+                    f'key "registry.url": Schema Registry {url} does not answer '
+                    f"({method} {path}, {self._attempts} attempts): {cause}. "
+                    "Check that it is up, that the address is right, and the ssl.* options"
+                ) from None
+            if answer.status < 500 or number + 1 == len(self._urls):
+                return self._content(method, url + path, answer)
+        raise AssertionError
+
+    def _content(self, method: str, address: str, answer: Any) -> Any:
+        """The content of an answer; raise what its status means."""
+        try:
+            content = json.loads(answer.data)
+        except ValueError:
+            content = None
+        words = content.get("message") if isinstance(content, dict) else None
+        words = f"{answer.status} {words or answer.reason or ''}".strip()
+        expected = "schema" if method == "GET" else "id"
+        if 200 <= answer.status < 300 and isinstance(content, dict) and expected in content:
+            return content
+        # Without such a code the path may be wrong: then no record is bad.
+        code = content.get("error_code") if isinstance(content, dict) else None
+        if answer.status == 404 and code in _ABSENT:
+            raise NotFoundError(words)
+        if answer.status in (401, 403):
+            given = self.options
+            name = "bearer.auth.token" if given["bearer.auth.token"] else "basic.auth.user.info"
+            raise RegistryError(
+                f'key "registry.{name}": Schema Registry refuses the request ({method} '
+                f"{address}): {words}. Check the user, the password or the token, and its rights"
+            )
+        if answer.status in (409, 422):
+            raise UnfitError(f"Schema Registry refuses the schema ({method} {address}): {words}")
+        raise RegistryError(
+            f'key "registry.url": Schema Registry fails ({method} {address}): {words}. Check that '
+            "the address is that of Schema Registry, and look into its log"
+        )
+
+
+def _references(answer: Mapping[str, Any]) -> tuple[Reference, ...]:
+    return tuple(
+        Reference(each["name"], each["subject"], int(each["version"]))
+        for each in answer.get("references") or ()
+    )

@@ -1,0 +1,117 @@
+"""The wire format of Schema Registry: a zero byte, the schema's id in four bytes, the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cykafka.spark.jobs.schemas.document import UnfitError
+
+__all__ = [
+    "HEAD",
+    "NO_ID",
+    "NULL",
+    "Rows",
+    "check_fields",
+    "each_or_all",
+    "replaced",
+    "schema_ids",
+    "told",
+    "without_head",
+]
+
+HEAD = 5
+# In the place of an id: the value is null, or it does not begin as the wire format does.
+NULL, NO_ID = -1, -2
+
+# An array, and what is wrong with some of its rows, by their numbers.
+Rows: TypeAlias = tuple[pa.Array, dict[int, str]]
+
+
+def schema_ids(values: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The schema's id of each value, or `NULL`, or `NO_ID`."""
+    ids = np.full(len(values), NO_ID, np.int64)
+    valid = np.asarray(values.is_valid())
+    ids[~valid] = NULL
+    _, offsets, data = values.buffers()
+    if data is None or not len(values):
+        return ids
+    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    octets = np.frombuffer(data, np.uint8)
+    long = np.flatnonzero(valid & (np.diff(starts) >= HEAD))
+    heads = octets[starts[long, None] + np.arange(HEAD)]
+    numbers = heads[:, 1:].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
+    ids[long] = np.where(heads[:, 0] == 0, numbers, NO_ID)
+    return ids
+
+
+def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
+    """The values without their first bytes."""
+    # Arrow 26 computes a negative size if there is no stop.
+    return pc.binary_slice(values, size, 2**31 - 1)
+
+
+def each_or_all(
+    count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
+) -> Rows:
+    """The array of `work(0, count)`; or, if that fails, of the rows for which `work` succeeds.
+
+    Parameters
+    ----------
+    count : int
+        The number of rows.
+    work : callable
+        Makes the array of the rows from a number to before another one. A ValueError or another
+        Exception means that one of them is wrong.
+    kind : pa.DataType
+        The type of the array.
+    words : str
+        The beginning of the sentence about a wrong row.
+    """
+    wrong: dict[int, str] = {}
+
+    def made(low: int, high: int) -> list[pa.Array]:
+        try:
+            return [work(low, high)]
+        except Exception as error:
+            if high - low == 1:
+                wrong[low] = f"{words}: {told(error)}"
+                return [pa.nulls(1, kind)]
+        middle = (low + high) // 2
+        return [*made(low, middle), *made(middle, high)]
+
+    parts = made(0, count) if count else []
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, kind), wrong
+
+
+def told(error: Exception) -> str:
+    """An error in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def replaced(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
+    """A type whose fields may all be null, with some of its types replaced."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, replaced(each.type, others)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", replaced(kind.value_type, others)))
+    if pa.types.is_map(kind):
+        return pa.map_(replaced(kind.key_type, others), replaced(kind.item_type, others))
+    return others.get(kind, kind)
+
+
+def check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
+    """Raise UnfitError if a type has fields that the known one lacks; a cast would drop them."""
+    if pa.types.is_struct(given) and pa.types.is_struct(known):
+        for each in given:
+            if known.get_field_index(each.name) < 0:
+                raise UnfitError(f"the schema has no field {place}{each.name}")
+            check_fields(each.type, known.field(each.name).type, f"{place}{each.name}.")
+    elif pa.types.is_list(given) and pa.types.is_list(known):
+        check_fields(given.value_type, known.value_type, place)
+    elif pa.types.is_map(given) and pa.types.is_map(known):
+        check_fields(given.item_type, known.item_type, place)

@@ -1,0 +1,419 @@
+"""Values in the wire format of Schema Registry, decoded and encoded without Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import proto_files
+import pyarrow as pa
+import pytest
+from schema_registry import SchemaRegistry, schema_registry
+
+from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
+from cykafka.spark.jobs.schemas.document import Document, SchemaSource, UnfitError
+from cykafka.spark.jobs.schemas.registry import RegistryError
+
+OLD = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "who", "type": "string"}],
+}
+NEW = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": "string", "aliases": ["who"]},
+        {"name": "total", "type": ["null", "double"], "default": None},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    with schema_registry() as made:
+        yield made
+
+
+def options(registry: SchemaRegistry, **more: str) -> tuple[tuple[str, str], ...]:
+    return tuple({"url": registry.url, "retries.wait.ms": "1", **more}.items())
+
+
+def wire(number: int, payload: bytes) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + payload
+
+
+def avro(number: int, schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return wire(number, out.getvalue())
+
+
+def avro_decoder(registry: SchemaRegistry, schema: Any) -> Decoder:
+    return Decoder("avro", options(registry), Document("avro", json.dumps(schema)))
+
+
+def decoded(decoder: Decoder, values: list[bytes | None]) -> tuple[list[Any], list[Any]]:
+    # A slice, as batches of Spark may be.
+    array = pa.array([b"before", *values], pa.binary())[1:]
+    found = decoder.decode(array)
+    return (
+        found.field("data").to_pylist(maps_as_pydicts="strict"),
+        found.field("error").to_pylist(),
+    )
+
+
+def test_ids_nulls_and_bad_records_of_one_batch_stay_in_order(registry: SchemaRegistry) -> None:
+    old, new = registry.add("order-value", OLD), registry.add("order-value", NEW)
+    json_id = registry.add("other-value", {"type": "object"}, "JSON")
+    values = [
+        avro(new, NEW, {"id": 2**40, "customer": "b", "total": 1.5}),
+        None,
+        avro(old, OLD, {"id": 1, "who": "a"}),
+        b"text",
+        wire(999, b"x"),
+        wire(old, b"\x02"),
+        avro(old, OLD, {"id": 2, "who": "c"}) + b"more",
+        b"",
+        wire(json_id, b"{}"),
+        avro(new, NEW, {"id": 3, "customer": "d", "total": None}),
+    ]
+    # Workers get a pickled copy.
+    decoder = pickle.loads(pickle.dumps(avro_decoder(registry, NEW)))
+
+    data, errors = decoded(decoder, values)
+
+    good = {
+        0: {"id": 2**40, "customer": "b", "total": 1.5},
+        2: {"id": 1, "customer": "a", "total": None},
+        9: {"id": 3, "customer": "d", "total": None},
+    }
+    assert data == [good.get(number) for number in range(10)]
+    expected = {
+        3: "not in the wire format",
+        4: "no schema with the id 999: 404 Schema 999 not found",
+        5: f"does not fit the schema {old}: ",
+        6: "4 bytes follow it",
+        7: "not in the wire format",
+        8: "it is of JSON, expected AVRO",
+    }
+    assert {number for number, error in enumerate(errors) if error} == expected.keys()
+    for number, words in expected.items():
+        assert words in errors[number]
+
+
+def test_each_schema_is_requested_once(registry: SchemaRegistry) -> None:
+    number = registry.add("once-value", {**OLD, "name": "Once"})
+    decoder = avro_decoder(registry, {**NEW, "name": "Once"})
+    value = avro(number, {**OLD, "name": "Once"}, {"id": 1, "who": "a"})
+
+    for _ in range(3):
+        assert decoded(decoder, [value, wire(12345, b"")] * 10)[1][0] is None
+
+    assert registry.requests[f"GET /schemas/ids/{number}"] == 1
+    assert registry.requests["GET /schemas/ids/12345"] == 1
+
+
+def test_avro_references_and_all_types_survive_a_round_trip(registry: SchemaRegistry) -> None:
+    registry.add("money-value", {"type": "record", "name": "shop.Money", "fields": [
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9,
+                                    "scale": 2}}]})  # fmt: skip
+    schema = {"type": "record", "name": "shop.All", "fields": [
+        {"name": "price", "type": "shop.Money"},
+        {"name": "prices", "type": {"type": "array", "items": ["null", "shop.Money"]}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "uuid", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "kind", "type": {"type": "enum", "name": "K", "symbols": ["A", "B"]}},
+        {"name": "four", "type": {"type": "fixed", "name": "F", "size": 4}},
+        {"name": "map", "type": {"type": "map", "values": "double"}},
+        {"name": "number", "type": ["int", "long"]},
+        {"name": "any", "type": ["null", "string", "long", "shop.Money", "K",
+                                 {"type": "map", "values": "int"}]},
+        {"name": "nothing", "type": "null"},
+    ]}  # fmt: skip
+    reference = {"name": "shop.Money", "subject": "money-value", "version": 1}
+    number = registry.add("all-value", schema, references=[reference])
+    written = Encoder("avro", options(registry), None).writer("all")
+    decoder = Decoder("avro", options(registry), registry_document(registry, "all-value"))
+    from datetime import UTC, date, datetime
+    from decimal import Decimal
+
+    plain = {
+        "price": {"amount": Decimal("12.34")},
+        "prices": [None, {"amount": Decimal("-0.01")}],
+        "day": date(2026, 1, 2),
+        "at": datetime(2026, 1, 2, 3, 4, 5, 678000, UTC),
+        "local": datetime(2026, 1, 2, 3, 4, 5, 678901),
+        "time": 1234,
+        "uuid": "5c6bb5e2-2f0c-4b5c-8d84-3a3b4d3f1c0e",
+        "kind": "B",
+        "four": b"abcd",
+        "map": {"x": 1.5},
+        "number": 2**40,
+        "nothing": None,
+    }
+    members = [
+        None,
+        {"member0": "text"},
+        {"member1": 2**33},
+        {"member2": {"amount": Decimal("1.00")}},
+        {"member3": "A"},
+        {"member4": {"k": 1}},
+    ]
+    empty = dict.fromkeys(f"member{at}" for at in range(5))
+    rows = [{**plain, "any": None if each is None else {**empty, **each}} for each in members]
+    kind = decoder.reader.kind
+    assert written.kind == kind
+
+    made = Encoder("avro", options(registry), None).encode(
+        pa.array(rows, kind), pa.array(["all"] * len(rows))
+    )
+
+    assert made.field("error").to_pylist() == [None] * len(rows)
+    assert {value[:5] for value in made.field("value").to_pylist()} == {wire(number, b"")}
+    data, errors = decoded(decoder, made.field("value").to_pylist())
+    assert errors == [None] * len(rows)
+    assert data == rows
+
+
+def registry_document(registry: SchemaRegistry, subject: str) -> Document:
+    from cykafka.spark.jobs.schemas.registry import registry_of
+
+    return registry_of(dict(options(registry))).version(subject)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]},
+         "L contains itself"),
+        ({"type": "record", "name": "N", "fields": [{"name": "x", "type": "Missing"}]},
+         "no Avro schema"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "50 digits"),
+        ({"type": "record", "name": "E", "fields": []}, "no fields"),
+    ],
+)  # fmt: skip
+def test_avro_schemas_that_spark_cannot_have_are_refused(
+    registry: SchemaRegistry, schema: Any, words: str
+) -> None:
+    with pytest.raises(UnfitError, match=words):
+        _ = avro_decoder(registry, schema).reader
+
+
+def test_reader_that_cannot_read_the_newest_schema_is_refused(registry: SchemaRegistry) -> None:
+    reader = avro_decoder(registry, {**NEW, "fields": [{"name": "id", "type": "string"}]}).reader
+
+    with pytest.raises(UnfitError, match="cannot read what schema 7 writes"):
+        reader.check(Document("avro", json.dumps(OLD), id=7))
+    avro_decoder(registry, NEW).reader.check(Document("avro", json.dumps(OLD), id=7))
+
+
+# -- Protobuf
+
+CUSTOMER = proto_files.proto("customer.proto", "shop", {"Customer": {"name": (1, "string")}})
+IMPORTS = ("customer.proto", "google/protobuf/timestamp.proto")
+ORDERS = [
+    proto_files.proto(
+        "order.proto",
+        "shop",
+        {
+            "Order": {"id": (1, "int64"), "customer": (2, ".shop.Customer"),
+                      "at": (3, ".google.protobuf.Timestamp"), **more},
+            "Order.Line": {"count": (1, "int32")},
+            "Refund": {"id": (1, "int64")},
+        },
+        *IMPORTS,
+    )
+    for more in ({}, {"tags": (4, "repeated string"), "big": (5, "uint64")})
+]  # fmt: skip
+
+
+def protobuf(registry: SchemaRegistry) -> tuple[list[int], list[Any]]:
+    """The ids of two versions of a schema with a reference, and their classes."""
+    from google.protobuf import timestamp_pb2
+
+    registry.add("customer.proto", proto_files.text(CUSTOMER), "PROTOBUF")
+    reference = {"name": "customer.proto", "subject": "customer.proto", "version": 1}
+    numbers = [
+        registry.add("p-value", proto_files.text(each), "PROTOBUF", [reference]) for each in ORDERS
+    ]
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    stamp = FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    classes = [proto_files.message("shop.Order", stamp, CUSTOMER, each) for each in ORDERS]
+    return numbers, classes
+
+
+def test_protobuf_is_read_by_the_readers_schema(registry: SchemaRegistry) -> None:
+    (old, new), (Old, New) = protobuf(registry)
+    decoder = Decoder("protobuf", options(registry), registry_document(registry, "p-value"))
+    order = New(id=2, tags=["x"], big=2**64 - 1)
+    order.customer.name, order.at.seconds = "ada", 5
+    values = [
+        wire(new, b"\0" + order.SerializeToString()),
+        None,
+        wire(old, b"\x02\x00" + Old(id=1).SerializeToString()),  # the long form of [0]
+        wire(old, b"\x02\x02" + b"\x08\x07"),  # Refund
+        wire(old, b"\x04\x00\x00" + b"\x08\x07"),  # Order.Line
+        wire(old, b"\x02\x0e"),
+        wire(new, b"\0\xff"),
+        wire(new, b""),
+        wire(old, b"\0"),
+    ]
+
+    data, errors = decoded(decoder, values)
+
+    assert data[0]["customer"] == {"name": "ada"}
+    assert (data[0]["id"], data[0]["tags"], data[0]["big"]) == (2, ["x"], 2**64 - 1)
+    assert data[0]["at"].timestamp() == 5
+    assert (data[2]["id"], data[2]["customer"], data[2]["tags"], data[8]["id"]) == (1, None, [], 0)
+    assert [number for number, row in enumerate(data) if row is not None] == [0, 2, 8]
+    expected = {
+        3: "its message is shop.Refund, expected shop.Order",
+        4: "its message is shop.Order.Line",
+        5: "no message [7]",
+        6: "does not fit the schema",
+        7: "ends within the indexes",
+    }
+    assert {number for number, error in enumerate(errors) if error} == expected.keys()
+    for number, words in expected.items():
+        assert words in errors[number]
+
+
+@pytest.mark.parametrize("message", ["", "shop.Refund", "shop.Order.Line"])
+def test_protobuf_survives_a_round_trip(registry: SchemaRegistry, message: str) -> None:
+    protobuf(registry)
+    document = registry_document(registry, "p-value")
+    decoder = Decoder("protobuf", options(registry), document, message)
+    source = SchemaSource(subject="p-value", message=message)
+    name = message or "shop.Order"
+    rows = {
+        "shop.Order": {"id": 5, "customer": {"name": "b"}, "at": None, "tags": ["x", ""],
+                       "big": 2**63},
+        "shop.Refund": {"id": 7},
+        "shop.Order.Line": {"count": -1},
+    }  # fmt: skip
+    values = pa.array([None, rows[name], None, rows[name]], decoder.reader.kind)
+
+    made = Encoder("protobuf", options(registry), source).encode(values, pa.array(["t"] * 4))
+
+    found, errors = decoded(decoder, made.field("value").to_pylist())
+    assert (found, errors) == ([None, rows[name]] * 2, [None] * 4)
+
+
+def test_protobuf_values_without_a_place_are_refused(registry: SchemaRegistry) -> None:
+    fields = {"n": (1, "int32"), "k": (2, "enum .Kind"), "a": (3, "string"), "b": (4, "int64")}
+    file = proto_files.proto("e.proto", "", {"E": fields})
+    file.message_type[0].oneof_decl.add(name="choice")
+    for field in file.message_type[0].field[2:]:
+        field.oneof_index = 0
+    kind = file.enum_type.add(name="Kind")
+    kind.value.add(name="A", number=0)
+    registry.add("e-value", proto_files.text(file), "PROTOBUF")
+    encoder = Encoder("protobuf", options(registry), None)
+    given = [("n", pa.int64()), ("k", pa.string()), ("a", pa.string()), ("b", pa.int32())]
+    rows = [
+        {"n": 1, "k": "A", "a": "x"},
+        {"n": 2**40, "k": "A"},
+        {"n": 1, "k": "Z"},
+        {"n": 1, "k": "7", "b": 1},
+        {"n": 1, "k": "A", "a": "x", "b": 1},
+    ]
+
+    made = encoder.encode(pa.array(rows, pa.struct(given)), pa.array(["e"] * 5))
+
+    errors = made.field("error").to_pylist()
+    assert errors[0] is None
+    assert "not in range" in errors[1]
+    assert "the enumeration k has no 'Z'" in errors[2]
+    assert "the enumeration k has no '7'" in errors[3]
+    assert "more than one member of choice" in errors[4]
+    with pytest.raises(UnfitError, match="no field other"):
+        encoder.encode(pa.array([{"other": 1}]), pa.array(["e"]))
+    with pytest.raises(UnfitError, match="cast"):
+        encoder.encode(pa.array([b"raw"]), pa.array(["e"]))
+
+
+# -- JSON
+
+
+def test_json_is_checked_with_its_own_schema_and_references(registry: SchemaRegistry) -> None:
+    registry.add("who-value", {"type": "object", "required": ["name"]}, "JSON")
+    schema = {"type": "object", "required": ["id"], "properties": {
+        "id": {"type": "integer"}, "who": {"$ref": "who.json"}}}  # fmt: skip
+    reference = {"name": "who.json", "subject": "who-value", "version": 1}
+    number = registry.add("j-value", schema, "JSON", [reference])
+    decoder = Decoder("json", options(registry), None)
+
+    data, errors = decoded(
+        decoder,
+        [
+            wire(number, each)
+            for each in (b'{"id": 1}', b'{"id": "x"}', b"{", b'{"id":1,"who":{}}')
+        ],
+    )
+
+    assert data == [b'{"id": 1}', None, None, None]
+    assert errors[0] is None
+    assert "/id: " in errors[1]
+    assert "no JSON" in errors[2]
+    assert '/who: "name" is a required property' in errors[3]
+
+
+# -- writing
+
+
+@pytest.mark.parametrize("registers", ["true", "false"])
+def test_schemas_are_registered_only_on_request(registry: SchemaRegistry, registers: str) -> None:
+    schema = {**OLD, "name": f"shop.Auto{registers}"}
+    source = SchemaSource(Document("avro", json.dumps(schema)))
+    given = options(registry, **{
+        "auto.register.schemas": registers, "subject.name.strategy.type": "TOPIC_RECORD",
+    })  # fmt: skip
+    encoder = Encoder("avro", given, source)
+    values, topics = pa.array([{"id": 1, "who": "a"}] * 2), pa.array(["t", "u"])
+
+    if registers == "false":
+        with pytest.raises(RegistryError, match=r'key "encode": .*subject t-shop\.Autofalse'):
+            encoder.encode(values, topics)
+        registry.add("t-shop.Autofalse", schema)
+        registry.add("u-shop.Autofalse", schema)
+        encoder = Encoder("avro", (*given, ("cache.latest.ttl.sec", "0")), source)
+    made = encoder.encode(values, topics).field("value").to_pylist()
+
+    number = int.from_bytes(made[0][1:5], "big")
+    subjects = registry.subjects()
+    assert subjects[f"t-shop.Auto{registers}"] == subjects[f"u-shop.Auto{registers}"] == [number]
+    assert made[0] == avro(number, schema, {"id": 1, "who": "a"})
+
+
+def test_values_that_do_not_fit_are_bad_or_fail(registry: SchemaRegistry) -> None:
+    registry.add("fit-value", OLD)
+    values = pa.array(
+        [{"id": 1, "who": "a"}, {"id": 2, "who": None}, None, {"id": 2**40, "who": ""}]
+    )
+    topics = pa.array(["fit"] * 4)
+
+    made = Encoder("avro", options(registry), None).encode(values, topics)
+
+    is_bad = [error is not None for error in made.field("error").to_pylist()]
+    assert is_bad == [False, True, False, True]
+    assert [value is not None for value in made.field("value").to_pylist()] == [True] + 3 * [False]
+    with pytest.raises(ValueError, match="of the topic fit cannot be encoded"):
+        Encoder("avro", options(registry), None, must=True).encode(values, topics)
+    with pytest.raises(UnfitError, match="the value has no field who"):
+        Encoder("avro", options(registry), None).encode(pa.array([{"id": 1}]), pa.array(["fit"]))
+    with pytest.raises(UnfitError, match="cast"):
+        Encoder("avro", options(registry), None).encode(pa.array([b"raw"]), pa.array(["fit"]))
+    with pytest.raises(UnfitError, match="the schema has no field x"):
+        Encoder("avro", options(registry), None).encode(
+            pa.array([{"id": 1, "who": "a", "x": 1}]), pa.array(["fit"])
+        )

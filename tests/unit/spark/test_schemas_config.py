@@ -1,0 +1,116 @@
+"""The keys of schemas in a job's configuration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import proto_files
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.schemas.columns import check_schemas
+from cykafka.spark.jobs.schemas.document import Document, SchemaSource
+from cykafka.spark.jobs.toml import to_toml
+
+URL = {"registry.url": "http://registry:8081"}
+AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+
+
+def loaded(job: str = "archive", **keys: Any) -> Any:
+    given = {
+        "archive": {"topics": "a", "path": "/p", "checkpoint": "/c"},
+        "mirror": {"topics": "a", "to": "b", "checkpoint": "/c"},
+        "replay": {"path": "/p"},
+    }[job]
+    given = {"kafka.bootstrap.servers": "localhost:9092", **given, **keys}
+    return load(JOBS[job], None, given, {"PASSWORD": "se:cret"})
+
+
+@pytest.mark.parametrize(
+    ("decode", "schema", "expected"),
+    [
+        ("avro", "a.b-value:latest", SchemaSource(None, "a.b-value", "latest")),
+        ("avro", AVRO, SchemaSource(Document("avro", json.dumps(AVRO)))),
+        ("avro", '"long"', SchemaSource(Document("avro", '"long"'))),
+        ("json", "a-value:3", SchemaSource(None, "a-value", "3")),
+        ("protobuf", "a:1#shop.Order", SchemaSource(None, "a", "1", "shop.Order")),
+    ],
+)
+def test_forms_of_schemas(decode: str, schema: Any, expected: SchemaSource) -> None:
+    config = loaded(decode=decode, schema=schema, **URL)
+
+    assert config.value_schema == expected
+    assert config.form == decode
+    assert config.uses_registry
+
+
+def test_files_of_schemas(tmp_path: Path) -> None:
+    (tmp_path / "r.avsc").write_text(json.dumps(AVRO))
+    part = proto_files.proto("part.proto", "p", {"Part": {"n": (1, "int32")}})
+    whole = proto_files.proto("whole.proto", "p", {"W": {"part": (1, ".p.Part")}}, "part.proto")
+    files = FileDescriptorSet(file=[part, whole])
+    (tmp_path / "w.desc").write_bytes(files.SerializeToString())
+
+    avro = loaded(decode="avro", schema=str(tmp_path / "r.avsc"), **URL).value_schema
+    protobuf = loaded(decode="protobuf", schema=f"{tmp_path}/w.desc#p.W", **URL).value_schema
+
+    assert avro == SchemaSource(Document("avro", json.dumps(AVRO)))
+    parts = (("part.proto", proto_files.text(part)),)
+    assert protobuf == SchemaSource(
+        Document("protobuf", proto_files.text(whole), parts), message="p.W"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "keys", "words"),
+    [
+        ("archive", {"decode": "avro"}, r'key "decode" needs the table \[registry\]'),
+        ("archive", {"schema": "s:latest"}, r'key "schema" needs the table \[registry\]'),
+        ("archive", {"decode": "json"}, 'key "schema" is missing'),
+        ("archive", {"decode": "avr", "schema": AVRO, **URL}, 'did you mean "avro"'),
+        ("archive", {"decode": "avro", "schema": "none.avsc", **URL}, "no SUBJECT:VERSION and no"),
+        ("archive", {"decode": "avro", "schema": "{", **URL}, "it is no JSON"),
+        ("archive", {"decode": "protobuf", "schema": __file__, **URL}, "no set of descriptors"),
+        ("archive", {"decode": "envelope-json", "schema": "s:1", **URL}, "not in the wire format"),
+        ("archive", URL, 'key "registry" has no effect'),
+        ("mirror", {"encode": "avro"}, r'key "encode" needs the table \[registry\]'),
+        ("mirror", {"encode": "avro", **URL}, 'key "encode" = \'avro\': it encodes'),
+        ("mirror", {"encode_schema": "s:1"}, 'key "encode_schema" has no effect'),
+        ("replay", {"encode": "avro", "registry.auto.register.schemas": True, **URL},
+         "no effect without"),
+        ("archive", {"decode": "avro", "registry.basic.auth.user.info": "x", **URL},
+         'key "registry.basic.auth.user.info": expected USER:PASSWORD'),
+    ],
+)  # fmt: skip
+def test_mistakes_are_reported_with_their_keys(job: str, keys: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        loaded(job, **keys)
+
+
+def test_secrets_of_the_registry_are_hidden() -> None:
+    config = loaded(
+        decode="avro",
+        **URL,
+        **{"registry.schema.registry.basic.auth.user.info": "ada:${PASSWORD}"},
+    )
+
+    assert config.registry["basic.auth.user.info"] == "ada:se:cret"
+    assert "cret" not in to_toml(config)
+    assert "cret" not in repr(config)
+    assert config.redact("ada:se:cret; se:cret") == "********; ********"
+
+
+def test_missing_libraries_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+
+    with pytest.raises(ModuleNotFoundError) as caught:
+        check_schemas(loaded(decode="avro", **{"registry.url": "http://no-library:1"}))
+
+    assert explained(caught.value).endswith("pip install 'cykafka[spark-schemas]'")
