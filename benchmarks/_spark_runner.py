@@ -24,6 +24,7 @@ from _spark_plan import plan_ms
 from _spark_suite import (
     BASE,
     KEY_SIZE,
+    NEW_TOPIC,
     SESSIONS,
     VALUE_SIZE,
     WARM_UPS,
@@ -218,10 +219,10 @@ def run(
     command = contender.command(place)
     if command["do"] == "plan":
         return plan_ms(command["kind"], command["partitions"])
-    writes = command["do"] == "sink"
+    text = json.dumps(command)
+    writes = NEW_TOPIC in text
     with broker.fresh("bench-spark-sink", partitions) if writes else nullcontext("") as topic:
-        if writes:
-            command["options"]["topic"] = topic
+        command = json.loads(text.replace(NEW_TOPIC, topic))
         answer = sessions[contender.session].do(command)
         if writes and (arrived := broker.end_offsets(topic, partitions)) != place.rows:
             raise ContenderError(f"expected {place.rows} records in the topic, got {arrived}")

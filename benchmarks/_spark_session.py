@@ -9,6 +9,7 @@ The answer to each is one JSON line on the standard output: the measurements, or
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -123,34 +124,95 @@ class Worker:
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
 
-    def archive_job(self, servers: str, topic: str, codec: str, names: str = "spark") -> Any:
-        """Run the job `archive` in this session: a stream that ends at the topic's end.
+    def archive_job(self, keys: dict[str, str]) -> Any:
+        """Run the job `archive`: a stream that ends at the topic's end.
 
-        Unlike `archive`, it includes headers. `names` is its option file_names.
+        Unlike `archive`, it includes headers.
         """
-        from cykafka.spark.jobs import archive
-        from cykafka.spark.jobs.config import JOBS
+        path = str(self.folder / "archive-job")
+        result = self.job("archive", {**keys, "path": path})
+        return {**result, **self._remove(path)}
+
+    def job(self, name: str, keys: dict[str, str]) -> Any:
+        """Run a job in this session. A stream gets a checkpoint of its own."""
+        from cykafka.spark.jobs.config import JOBS, StreamConfig
         from cykafka.spark.jobs.load import load
         from cykafka.spark.jobs.report import Progress
         from cykafka.spark.jobs.session import Run
 
-        path = str(self.folder / "archive-job")
-        checkpoint = f"{path}.checkpoint"
-        given = {
-            "kafka.bootstrap.servers": servers,
-            "topics": topic,
-            "path": path,
-            "checkpoint": checkpoint,
-            "compression": codec,
-            "file_names": names,
-        }
-        config = load(JOBS["archive"], None, given)
+        checkpoint = str(self.folder / "checkpoint-of-job")
+        if issubclass(JOBS[name], StreamConfig):
+            keys = {**keys, "checkpoint": checkpoint}
+        run = Run(self.spark, load(JOBS[name], None, keys), Progress(0))
+        module = importlib.import_module(f"cykafka.spark.jobs.{name}")
         try:
             with measured() as result:
-                archive.run(Run(self.spark, config, Progress(0)))
-            return {**result, **self._remove(path)}
+                summary = module.run(run)
+            return {**result, "rows": summary.records}
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def mirror(self, source: str, options: dict[str, str], sink: dict[str, str]) -> Any:
+        """Send a topic's records to another one by a stream that ends at the topic's end."""
+        checkpoint = str(self.folder / "checkpoint-of-mirror")
+        frame = self.spark.readStream.format(source).options(**options).load()
+        writer = (
+            frame.select("key", "value", "headers")
+            .writeStream.format(source)
+            .options(**sink, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+        )
+        try:
+            with measured() as result:
+                writer.start().awaitTermination()
+            return result
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def replay(self, source: str, options: dict[str, str], sink: dict[str, str]) -> Any:
+        """Send the Parquet files of a topic to another one."""
+        frame = self.spark.read.parquet(self._archived(options))
+        with measured() as result:
+            frame.select("key", "value", "headers", "partition").write.format(source).options(
+                **sink
+            ).mode("append").save()
+        return result
+
+    def replay_job(self, options: dict[str, str], keys: dict[str, str]) -> Any:
+        """Run the job `replay` on the Parquet files of a topic."""
+        return self.job("replay", {**keys, "path": self._archived(options)})
+
+    def profile(self, source: str, options: dict[str, str]) -> Any:
+        """Compute the numbers of the job `profile` that need a pass over all records."""
+        from pyspark.sql import functions as F
+
+        frame = self._read(source, options, None)
+        with measured() as result:
+            found = (
+                frame.groupBy("topic", "partition")
+                .agg(
+                    *map(
+                        F.expr,
+                        (
+                            "count(*) as records",
+                            "min(offset)",
+                            "max(offset)",
+                            "min(timestamp)",
+                            "max(timestamp)",
+                            "sum(length(key))",
+                            "sum(length(value))",
+                            "min(length(value))",
+                            "max(length(value))",
+                            "percentile_approx(length(value), array(0.5, 0.95))",
+                            "count_if(key is null)",
+                            "count_if(value is null)",
+                            "hll_sketch_estimate(hll_sketch_agg(key))",
+                        ),
+                    )
+                )
+                .collect()
+            )
+        return {**result, "rows": sum(row.records for row in found)}
 
     def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
         """Run micro-batches and drop the rows. The answer has Spark's median durations, ms."""
@@ -203,6 +265,14 @@ class Worker:
             header = "struct('source' as key, cast('web' as binary) as value)"
             columns.append(f"array({header}) as headers")
         return self.spark.range(0, rows, 1, tasks).selectExpr(*columns)
+
+    def _archived(self, options: dict[str, str]) -> str:
+        """Parquet files with a topic's records, which are made once."""
+        path = self.folder / "archived"
+        if not path.exists():
+            rows = self._read("cykafka", {**options, "includeHeaders": "true"}, None)
+            rows.write.partitionBy("topic").option("compression", "zstd").parquet(str(path))
+        return str(path)
 
     def _remove(self, path: str) -> dict[str, int]:
         files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]

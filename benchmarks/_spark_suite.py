@@ -48,6 +48,8 @@ BATCH_ROWS = 2
 """Rows of a micro-batch."""
 
 VALUE_ONLY = "value binary"
+NEW_TOPIC = "TOPIC"
+"""In a command: the name of a new topic."""
 
 # Settings that give Java's producer batches like librdkafka's. Its defaults for the first two are
 # 0 and 16,384.
@@ -94,7 +96,7 @@ class Contender:
     session : str
         A key of SESSIONS, or NONE.
     command : callable
-        Returns the session's command. ``TOPIC`` in it becomes a new topic.
+        Returns the session's command. NEW_TOPIC in it becomes the name of a new topic.
     source : str
         JVM, OURS, or another label. It sets the color.
     """
@@ -196,7 +198,7 @@ def _sink(
     source: str, tuned: dict[str, str] | None = None, tasks: int = 2, **records: Any
 ) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
-        options = {"kafka.bootstrap.servers": place.servers, "topic": "TOPIC", **(tuned or {})}
+        options = {"kafka.bootstrap.servers": place.servers, "topic": NEW_TOPIC, **(tuned or {})}
         rows = {"rows": place.rows, "tasks": tasks, **records}
         return {"do": "sink", "source": source, "options": options, **rows}
 
@@ -227,8 +229,38 @@ def _sink_of_texts(name: str, title: str, partitions: int = 1, **records: Any) -
 
 def _archive_job(names: str = "spark") -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
-        job = {"do": "archive_job", "servers": place.servers, "topic": place.topics[PARTITIONS]}
-        return {**job, "codec": CODEC, "names": names}
+        keys = {**_job_keys(place), "compression": CODEC, "file_names": names}
+        return {"do": "archive_job", "keys": keys}
+
+    return command
+
+
+def _job_keys(place: Place) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": place.servers, "topics": place.topics[PARTITIONS]}
+
+
+def _job(name: str, **keys: str) -> Callable[[Place], Command]:
+    return lambda place: {"do": "job", "name": name, "keys": {**_job_keys(place), **keys}}
+
+
+def _replay_job(place: Place) -> Command:
+    keys = {"kafka.bootstrap.servers": place.servers, "to": NEW_TOPIC}
+    return {"do": "replay_job", "options": _source(place, place.topics[PARTITIONS]), "keys": keys}
+
+
+def _copy(do: str, source: str) -> Callable[[Place], Command]:
+    """A connector's source and sink together."""
+
+    def command(place: Place) -> Command:
+        options = {**_source(place, place.topics[PARTITIONS]), "includeHeaders": "true"}
+        if do == "mirror":
+            options["maxOffsetsPerTrigger"] = str(JOB_OFFSETS)
+        sink = {
+            "kafka.bootstrap.servers": place.servers,
+            "topic": NEW_TOPIC,
+            "includeHeaders": "true",
+        }
+        return {"do": do, "source": source, "options": options, "sink": sink}
 
     return command
 
@@ -388,6 +420,48 @@ CASES: tuple[Case, ...] = (
         quick=False,
     ),
     Case(
+        "mirror",
+        "a topic to another one, headers included, a stream to its end",
+        "thousand rows/s",
+        (
+            Contender("JVM connector", UNIX, _copy("mirror", JVM), JVM),
+            Contender("cykafka", UNIX, _copy("mirror", OURS), OURS),
+            Contender(
+                "job mirror", UNIX, _job("mirror", to=NEW_TOPIC, source_headers="false"), OURS
+            ),
+            Contender("job mirror, trace headers", UNIX, _job("mirror", to=NEW_TOPIC), OURS),
+        ),
+        rate,
+        (times("job mirror to the JVM connector", "job mirror", "JVM connector", 1.3),),
+        quick=False,
+    ),
+    Case(
+        "replay",
+        f"Parquet ({CODEC}) to a topic, headers included",
+        "thousand rows/s",
+        (
+            Contender("JVM connector", UNIX, _copy("replay", JVM), JVM),
+            Contender("cykafka", UNIX, _copy("replay", OURS), OURS),
+            Contender("job replay", UNIX, _replay_job, OURS),
+        ),
+        rate,
+        (times("job replay to the JVM connector", "job replay", "JVM connector", 1.3),),
+        quick=False,
+    ),
+    Case(
+        "profile",
+        "the numbers of the job profile",
+        "thousand rows/s",
+        (
+            Contender("JVM connector", UNIX, _read("profile", JVM), JVM),
+            Contender("cykafka", UNIX, _read("profile", OURS), OURS),
+            Contender("job profile", UNIX, _job("profile", sample="0"), OURS),
+        ),
+        rate,
+        (times("job profile to the JVM connector", "job profile", "JVM connector", 2.0),),
+        quick=False,
+    ),
+    Case(
         "micro_batch",
         f"a micro-batch of {BATCH_ROWS} rows to noop, checkpoint and all",
         "ms",
@@ -445,12 +519,15 @@ CASES: tuple[Case, ...] = (
 )
 
 
+_READING = ("read", "sum", "archive", "archive_stream", "mirror", "replay", "profile")
+
+
 def partitions_of(cases: list[Case]) -> list[int]:
     """The numbers of partitions of the topics that the cases read."""
     counts = set()
     for case in cases:
         if case.name == "partitions":
             counts |= set(SCALE_PARTITIONS)
-        elif case.name in ("read", "sum", "archive", "archive_stream"):
+        elif case.name in _READING:
             counts.add(PARTITIONS)
     return sorted(counts)
