@@ -89,6 +89,14 @@ class StreamPlan:
             return dict(start)
         return format_offsets(end)
 
+    def stay(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """The end of a batch that begins at `start` and reads nothing."""
+        rest, carried = take_start(start)
+        begin = parse_offsets(rest, _WHAT, lowest=0)
+        # Spark runs and logs the first batch of a query even if the batch is empty.
+        is_first = carried is None and begin == self._initial
+        return with_start(begin, begin) if is_first else dict(start)
+
     def _ends(self, begin: Offsets) -> Ends:
         """Where the partitions end, including those of the last batch (`begin`)."""
         target = self._target

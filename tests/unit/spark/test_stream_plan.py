@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,31 @@ def test_start_after_the_end_is_an_error_or_skipped() -> None:
                 plan.ranges(start, end)
         else:
             assert plan.ranges(start, end) == []
+
+
+def test_stop_before_the_first_batch_leaves_a_checkpoint_that_can_continue(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
+    from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
+
+    stop_file = tmp_path / "stop"
+    stop_file.touch()
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "a"}
+    source = StoppableSource({**options, STOP_FILE: str(stop_file)})
+    reader: Any = source.streamReader(source_schema(False))
+    reader.plan, broker, _ = planned({("a", 0): 9}, startingOffsets="earliest")
+    broker.earliest = {("a", 0): 7}
+
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    assert reader.partitions(start, end) == []
+    # If a crash comes before the commit, a restart repeats the batch.
+    again, later, _ = planned({("a", 0): 9}, startingOffsets="earliest")
+    later.earliest = {("a", 0): 8}
+    assert again.ranges(again.initial(), end) == []
+    following = again.latest(end, limited=False)
+    assert again.ranges(end, following) == [PartitionRange("a", 0, 7, 9)]
+    assert again.stay(following) == following
 
 
 def test_frozen_ends_do_not_change() -> None:

@@ -44,5 +44,5 @@ class _Reader(StreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if os.path.exists(self._stop_file):
-            return start
+            return self.plan.stay(start)
         return super().latestOffset(start, limit)
