@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cykafka.spark.jobs.config import JOBS
+from cykafka.spark.jobs.drivers import ConnectDriver
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.log import Log
 from cykafka.spark.jobs.problems import ConfigError
@@ -76,6 +77,31 @@ def test_progress_reports_running_tasks(run: Run, stream: Terminal) -> None:
         pytest.fail(stream.getvalue())
 
     run.watched("work", work)
+
+
+def test_spark_that_does_not_answer_is_not_healthy(run: Run) -> None:
+    class Driver(ConnectDriver):
+        asked = threading.Semaphore(0)
+
+        def tasks(self) -> tuple[int, int]:
+            self.asked.release()
+            return super().tasks()
+
+    class Session:
+        """A session of Spark Connect whose server has ended."""
+
+        registerProgressHandler = staticmethod(lambda _handler: None)
+
+        @property
+        def version(self) -> str:
+            raise ConnectionRefusedError
+
+    session: Any = Session()
+    run.driver = driver = Driver(session)
+
+    run.watched("work", lambda: [driver.asked.acquire(timeout=10) for _ in range(3)])
+
+    assert run.health.ready() == "the job is starting"  # there was no answer
 
 
 def test_stop_cancels_running_jobs(run: Run) -> None:

@@ -91,7 +91,11 @@ class ConnectDriver:
         self._spark.interruptAll()
 
     def tasks(self) -> tuple[int, int]:
-        """The number of completed tasks and of all tasks of the last request."""
+        """The number of completed tasks and of all tasks of the last request.
+
+        The server must answer, because callers take the result for a sign of life.
+        """
+        _ = self._spark.version
         return self._tasks
 
     def parallelism(self) -> int:

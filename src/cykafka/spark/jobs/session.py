@@ -194,10 +194,13 @@ class Run(Generic[C]):
 
         def watch() -> None:
             while not done.wait(_POLL_S):
-                if self.stop.asked:
-                    # Cancel each time: `work` may start another job after the last cancel.
-                    self.driver.cancel()
-                done_tasks, tasks = self.driver.tasks()
+                try:
+                    if self.stop.asked:
+                        # Cancel each time: `work` may start another job after the last cancel.
+                        self.driver.cancel()
+                    done_tasks, tasks = self.driver.tasks()
+                except Exception:  # Spark does not answer: `work` raises, or `health` reports it
+                    continue
                 self.health.moved()
                 if self.metrics is not None:
                     self.metrics.set_tasks(done_tasks, tasks)
