@@ -17,6 +17,7 @@ from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.connect_folder import ConnectFolder, FolderSource
 from cykafka.spark.jobs.connect_session import server_of
 from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.toml import to_toml
 
 
 @pytest.fixture
@@ -145,10 +146,16 @@ def test_master_names_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server(master="local[2]") is None
 
 
-def test_token_of_the_server_is_hidden() -> None:
-    given = {"kafka.bootstrap.servers": "a:1", "topics": "a", "master": "sc://a/;token=abcdef;x=1"}
+@pytest.mark.parametrize("place", ["master", "spark.master", "SPARK_REMOTE"])
+def test_token_of_the_server_is_hidden(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = "sc://a/;token=abcdef;x=1"
+    given = {"kafka.bootstrap.servers": "a:1", "topics": "a"}
+    if place == "SPARK_REMOTE":
+        monkeypatch.setenv(place, server)
+    else:
+        given[place] = server
     config = load(JOBS["profile"], None, given, {})
 
-    assert (
-        config.redact(f"cannot reach {config.master}") == "cannot reach sc://a/;token=********;x=1"
-    )
+    assert server_of(config) == server
+    assert config.redact(f"cannot reach {server}") == "cannot reach sc://a/;token=********;x=1"
+    assert "abcdef" not in config.redact(to_toml(config))

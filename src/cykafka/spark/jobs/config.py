@@ -6,6 +6,7 @@ options of the command line: `dry_run` is ``--dry-run``. `load` reads it.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Any, Literal
 
@@ -228,7 +229,8 @@ class JobConfig(_Keys):
         return text
 
     def _secrets(self) -> set[str]:
-        found = set(_IN_SERVER.findall(self.master or ""))
+        servers = self.master, self.spark.get("master"), os.environ.get("SPARK_REMOTE")
+        found = {token for each in servers for token in _IN_SERVER.findall(each or "")}
         for table in TABLES:
             for name, value in self.options(table).items():
                 if is_secret(name):
