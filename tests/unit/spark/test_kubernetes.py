@@ -16,6 +16,7 @@ from cykafka.spark.jobs.command import main
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "kubernetes"
 RECIPE = (FOLDER / "Dockerfile").read_text()
+GUIDE = (ROOT / "docs" / "spark-clusters.md").read_text()
 PORT = 9464
 # The schema of the operator's resource is not in the packages of Kubernetes' schemas.
 OWN = "SparkApplication"
@@ -114,6 +115,7 @@ def test_files_agree_about_names_users_and_paths() -> None:
     settings, operator = defaults(), named(OWN, "mirror")["spec"]
     images = {settings["spark.kubernetes.container.image"], operator["image"]}
     users = {operator[each]["securityContext"]["runAsUser"] for each in ("driver", "executor")}
+    secrets = [each["valueFrom"]["secretKeyRef"] for each in operator["driver"]["env"]]
     claims = {settings[
         "spark.kubernetes.executor.volumes.persistentVolumeClaim.data.options.claimName"
     ]}  # fmt: skip
@@ -132,15 +134,17 @@ def test_files_agree_about_names_users_and_paths() -> None:
         places.add(mounts["data"])
         assert mounts["spark"] == re.findall(r"SPARK_HOME=(\S+)", RECIPE)[0] + "/conf"
         for variable in container["env"]:
-            reference = variable["valueFrom"].get("secretKeyRef")
-            if reference:
-                assert reference["key"] in named("Secret", reference["name"])["stringData"]
+            if "secretKeyRef" in variable["valueFrom"]:
+                secrets.append(variable["valueFrom"]["secretKeyRef"])
     for each in ("driver", "executor"):
         places.add(operator[each]["volumeMounts"][0]["mountPath"])
     claims.add(operator["volumes"][0]["persistentVolumeClaim"]["claimName"])
 
     assert len(images) == len(claims) == len(places) == 1
     assert named("PersistentVolumeClaim", claims.pop())
+    (secret,) = {(each["name"], each["key"]) for each in secrets}
+    for text in ((FOLDER / "base.yaml").read_text(), GUIDE):
+        assert f"kubectl create secret generic {secret[0]} --from-literal={secret[1]}=" in text
     assert users == {int(each) for each in re.findall(r"^USER (\d+)", RECIPE, re.MULTILINE)}
     assert set(re.findall(r"--[gu]id (\d+)", RECIPE)) == set(map(str, users))
     program = operator["mainApplicationFile"].removeprefix("local://")
@@ -151,18 +155,33 @@ def test_files_agree_about_names_users_and_paths() -> None:
     assert operator["sparkVersion"] == re.findall(r"ARG SPARK=([\d.]+)-", RECIPE)[0]
 
 
+def test_manifests_hold_no_secret() -> None:
+    # `kubectl apply` of a placeholder would replace the real one.
+    assert "Secret" not in {document["kind"] for document in documents()}
+
+
+def test_manifests_work_in_any_namespace() -> None:
+    assert not [document for document in documents() if "namespace" in document["metadata"]]
+    assert "spark.kubernetes.namespace" not in defaults()
+    for pod in pods().values():
+        (container,) = pod["containers"]
+        (variable,) = (each for each in container["env"] if each["name"] == "POD_NAMESPACE")
+        assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
+        assert "--spark-conf=kubernetes.namespace=$(POD_NAMESPACE)" in container["args"]
+
+
 def test_probes_ask_the_port_of_the_metrics() -> None:
     deployment = named("Deployment", "mirror")["spec"]["template"]
     (container,) = deployment["spec"]["containers"]
     (port,) = container["ports"]
-    probes = {
-        name: container[name]["httpGet"]
-        for name in ("startupProbe", "livenessProbe", "readinessProbe")
-    }
+    checks = [container[name] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    probes = [check["httpGet"] for check in checks]
 
     assert port["containerPort"] == PORT
     assert deployment["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
-    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert {probe["port"] for probe in probes} == {port["name"]}
+    # As in the guide: one second, the default, is short for a driver that is busy.
+    assert {check["timeoutSeconds"] for check in checks} == {5}
     job = tomllib.loads(named("ConfigMap", "cykafka-jobs")["data"]["mirror.toml"])
     assert job["metrics"] == f"0.0.0.0:{PORT}"
-    assert {probe["path"] for probe in probes.values()} == {"/health", "/ready"}
+    assert {probe["path"] for probe in probes} == {"/health", "/ready"}
