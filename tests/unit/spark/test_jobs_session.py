@@ -161,6 +161,20 @@ def test_explicit_settings_override_the_defaults(monkeypatch: pytest.MonkeyPatch
     assert "jaas" in other["spark.sql.redaction.options.regex"]
 
 
+def test_master_wins_over_the_variable_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import SparkSession
+
+    for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "before")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://a")
+
+    settings = _settings(load(JOBS["profile"], None, {**GIVEN, "master": "local[2]"}, {}), False)
+
+    builder = SparkSession.Builder()
+    for name, value in settings.items():
+        builder.config(name, value)  # it raises an error if there are a server and a master
+
+
 def test_settings_of_spark_submit_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
     monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")

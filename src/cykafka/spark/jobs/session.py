@@ -304,6 +304,7 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
+    os.environ.pop("SPARK_REMOTE", None)  # the master wins, but PySpark refuses to have both
     if master is not None and master.startswith("local"):
         conf["spark.python.unix.domain.socket.enabled"] = "true"
         conf["spark.ui.enabled"] = "false"
