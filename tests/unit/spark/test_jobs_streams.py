@@ -74,25 +74,25 @@ def test_finish_raises_other_errors_of_a_query_of_a_running_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("active", "reports", "last"),
+    ("active", "message", "reports", "last"),
     [
-        (False, [None] * 5, None),
-        (True, ["1", "2", "3", "4", "5"], None),
-        (True, ["1"] * 5, "the micro-batch has not ended for 80 s"),
+        (False, "Waiting for data to arrive", [None] * 5, None),
+        (True, "Getting offsets from org.Stream@288bc477", ["1", "2", "3", "4", "5"], None),
+        (True, "Getting offsets from org.Stream@288bc477", ["1"] * 5,
+         "80 s (health_timeout: 60 s); Spark: Getting offsets from Kafka"),
+        (False, "Initializing sources", [None] * 5,
+         "120 s (health_timeout: 60 s); Spark: Initializing sources"),
     ],
-)
+)  # fmt: skip
 def test_idle_query_and_query_with_new_reports_are_ready(
-    active: bool, reports: list[str | None], last: str | None
+    active: bool, message: str, reports: list[str | None], last: str | None
 ) -> None:
     """Every 40 s the query waits for records, or has a new report, or neither."""
     now = 0.0
     found: list[str | None] = []
 
     class Slow(Query):
-        status: ClassVar[dict[str, Any]] = {
-            "isTriggerActive": active,
-            "message": "Getting offsets from org.Stream@288bc477",
-        }
+        status: ClassVar[dict[str, Any]] = {"isTriggerActive": active, "message": message}
 
         @property
         def lastProgress(self) -> Any:
@@ -116,8 +116,5 @@ def test_idle_query_and_query_with_new_reports_are_ready(
     with pytest.raises(RuntimeError, match="Spark ended while the job was running"):
         finish(run, query)
 
-    assert found[:2] == [None, None]
-    if last is None:
-        assert found[2] is None
-    else:
-        assert found[2] == f"{last} (health_timeout: 60 s); Spark: Getting offsets from Kafka"
+    assert found[0] is None
+    assert found[2] == (last and f"the micro-batch has not ended for {last}")

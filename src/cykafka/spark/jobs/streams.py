@@ -331,7 +331,9 @@ def finish(run: Run[StreamConfig], query: StreamingQuery) -> None:
             tally.poll(query)
             status = query.status
             # Between two micro-batches, and while it waits for records, a query does nothing.
-            if tally.reported != reported or not status["isTriggerActive"]:
+            # Without a trigger it also initializes, which may hang.
+            waits = not status["isTriggerActive"] and not status["message"].startswith("Init")
+            if tally.reported != reported or waits:
                 run.health.moved()
             run.health.doing(_SOURCE.sub("Kafka", config.redact(status["message"])))
             run.tell(tally.words(), **tally.fields())
