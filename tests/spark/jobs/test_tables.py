@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -308,3 +309,41 @@ def test_parquet_is_partitioned_by_expressions(
     }
     assert {each.parts[2].partition("=")[0] for each in found} == {"key_bucket"}
     assert bench.run("replay", path=places["path"], to=other_topic).records == 20
+
+
+ODD = ["New York", "50% + {x}", "a/b:c#d?e", "[*]", "Zürich", "ab"]
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "deterministic"])
+def test_folders_and_partitions_may_have_any_characters(
+    bench: Bench, topic: str, tmp_path: Path, tables: dict[str, Any], kind: str
+) -> None:
+    """Spark names the files that it has written by URIs."""
+    if kind == "iceberg":
+        keys = {"format": usable(kind, tables), "schema": "city STRING"}
+        by = "topic,json.city"
+    else:
+        keys = {"file_names": kind, "decode": "envelope-headers"}
+        by = "topic,message_type"
+    path = str(tmp_path / "my archive")
+    bench.send(
+        topic,
+        [
+            {"value": json.dumps({"city": name}), "partition": 0,
+             "headers": [("message_type", name.encode())]}
+            for name in ODD
+        ],
+    )  # fmt: skip
+
+    bench.run("archive", topics=topic, path=path, checkpoint=str(tmp_path / "c"),
+              partition_by=by, **keys)  # fmt: skip
+
+    if kind == "iceberg":
+        rows = iceberg(path).scan().to_arrow().to_pylist()
+        assert {row["offset"]: row["json"]["city"] for row in rows} == dict(enumerate(ODD))
+        # Files of a partition hold the partition's values only.
+        found = {file.file.partition[2] for file in iceberg(path).scan().plan_files()}
+        assert found == set(ODD)
+    else:
+        found = bench.spark.read.parquet(path).select("offset", "message_type").collect()
+        assert {row.offset: row.message_type for row in found} == dict(enumerate(ODD))

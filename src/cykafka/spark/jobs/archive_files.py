@@ -8,6 +8,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
 
 from cykafka.spark.jobs.folders import AnyFolder
 from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
@@ -192,7 +193,7 @@ class Files:
         moves, there = [], 0
         depth = len(self._folders) + 2
         for row in files.collect():
-            parts = row.file.rsplit("/", depth)[1:]
+            parts = unquote(row.file).rsplit("/", depth)[1:]  # Spark gives URIs
             values = [part.partition("=")[2] for part in parts[:-1]]
             topic, partition = values[self._folders.index("topic")], int(values[-1])
             name = file_name(topic, partition, row.start, row.end)

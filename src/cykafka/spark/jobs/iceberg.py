@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
@@ -304,8 +305,9 @@ class Table:
                 f"{count} records were written, but only {there} of them are in the files in "
                 f"{folder}: check that all workers and the driver use the same file system"
             )
+        # Spark gives URIs, and Iceberg takes paths as they are.
         return self._data_files(
-            {row.file: [row[name] and row[name][1:] for name in names] for row in listed}
+            {unquote(row.file): [row[name] and row[name][1:] for name in names] for row in listed}
         )
 
     def values(self, rows: DataFrame, expressions: list[Expression]) -> list[Column]:
