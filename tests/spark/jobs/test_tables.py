@@ -229,6 +229,9 @@ def test_partitions_of_an_iceberg_table_are_its_own_transforms(
     for file in table.scan().plan_files():
         path = table.spec().partition_to_path(file.file.partition, table.schema())
         assert path.partition("/")[0] == folder
+        # remove_orphan_files skips hidden folders.
+        parts = file.file.file_path.removeprefix(table.location()).split("/")
+        assert not [part for part in parts if part.startswith(("_", "."))]
     # Readers that skip files by their partitions find each record: the values are Iceberg's.
     for partition in range(4):
         for offset in range(5):

@@ -278,7 +278,8 @@ class Table:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        names = [f"_cykafka_{number}" for number in range(len(expressions))]
+        # No underscore in front: remove_orphan_files would skip these folders.
+        names = [f"cykafka_{number}" for number in range(len(expressions))]
         seen = Observation()
         values = self.values(rows, expressions)
         # The letter in front, because Spark's folders have no empty texts.
