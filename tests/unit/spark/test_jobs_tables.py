@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,26 @@ def test_iceberg_needs_its_library_with_any_spark(spark_43: None) -> None:
     assert conf["spark.jars.packages"].startswith("org.apache.iceberg:iceberg-spark-runtime")
     assert conf["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
     assert "spark.sql.extensions" not in conf
+
+
+def test_bundle_of_a_cloud_does_not_replace_the_library() -> None:
+    bundle = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+
+    conf = _settings(config(format="iceberg", **{"spark.jars.packages": bundle}), verbose=False)
+
+    assert conf["spark.jars.packages"] == f"{bundle},{formats.package('iceberg')}"
+
+
+def test_metadata_that_no_job_has_written_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "metadata"
+    folder.mkdir()
+    (folder / "v2.gz.metadata.json").write_bytes(b"\x1f\x8b\xff")
+    (folder / "00001-1f8b.metadata.json").write_text("{}")
+    assert not formats.is_foreign(tmp_path)
+    (folder / "v9.metadata.json").write_text('{"properties": {"cykafka.note": ""}}')
+    (folder / "v10.metadata.json").write_text('{"properties": {}}')
+
+    assert formats.is_foreign(tmp_path)
 
 
 def test_parquet_needs_no_packages() -> None:

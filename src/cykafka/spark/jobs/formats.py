@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,12 +35,13 @@ _DELTA = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 # Of this package the jobs use only Iceberg's own library, which needs no version of Spark.
 # Iceberg's connector is for Spark 4.1 and older.
 _ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-# A part of the names of jars.
-_PARTS = {"delta": "delta-spark", "iceberg": "iceberg-"}
+# A part of the names of jars; iceberg-aws-bundle and others like it lack the classes for Spark.
+_PARTS = {"delta": "delta-spark", "iceberg": "iceberg-spark"}
 # Spark's settings that bring jars.
 _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 _PACKAGES, _EXTENSIONS = "spark.jars.packages", "spark.sql.extensions"
 _CATALOG = "spark.sql.catalog.spark_catalog"
+_VERSION = re.compile(r"v(\d+)\.metadata\.json")
 
 
 def mistake(config: TableKeys, given: Mapping[str, str]) -> str | None:
@@ -65,11 +67,13 @@ def is_foreign(folder: Path) -> bool:
         return not (folder / NOTE).exists()
     if not os.path.isdir(folder / MARKERS["iceberg"]):
         return False
-    newest = max(
-        (folder / MARKERS["iceberg"]).glob("v*.metadata.json"),
-        key=lambda path: int(path.name[1:].partition(".")[0]),
-        default=None,
-    )
+    # Those of catalogs have other names, and compressed ones are not read here.
+    versions = {
+        int(match[1]): path
+        for path in (folder / MARKERS["iceberg"]).iterdir()
+        if (match := _VERSION.fullmatch(path.name))
+    }
+    newest = versions[max(versions)] if versions else None
     return newest is not None and f'"{ICEBERG_NOTE}"' not in newest.read_text(encoding="utf-8")
 
 
