@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,31 @@ def test_batch_of_two_drivers_is_committed_once(
     assert looks == [None, "other"]
     table.load()
     assert table.get("winner") == "other"
+
+
+def test_processes_of_a_machine_commit_to_a_local_table_one_by_one(
+    bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
+) -> None:
+    """A local rename would replace what the other process has committed."""
+    from cykafka.spark.jobs.iceberg import Table
+
+    bench.fill(topic, 1)
+    bench.run("archive", topics=topic, format=usable("iceberg", tables), **places)
+    table = Table(bench.prepare("replay", format="iceberg", path=places["path"]))
+
+    def change(transaction: Any) -> bool:
+        transaction.updateProperties().set("done", "yes").commit()
+        return True
+
+    committing = threading.Thread(target=table.commit, args=[change], daemon=True)
+    with open(f"{places['path']}/metadata/.cykafka.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        committing.start()
+        committing.join(2)
+        assert committing.is_alive()
+        assert "done" not in iceberg(places["path"]).properties
+    committing.join(60)
+    assert iceberg(places["path"]).properties["done"] == "yes"
 
 
 @pytest.mark.parametrize("names", ["spark", "deterministic"])

@@ -7,6 +7,7 @@ its partitions, its files and its transactions. Other readers see a table like a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
 from cykafka.spark.jobs.partitions import TIMES, Expression, parse
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
@@ -402,9 +404,10 @@ class Table:
             if not change(transaction):
                 return
             try:
-                self._table.operations().commit(
-                    transaction.startMetadata(), transaction.currentMetadata()
-                )
+                with self._locked():
+                    self._table.operations().commit(
+                        transaction.startMetadata(), transaction.currentMetadata()
+                    )
                 self.load()
                 return
             except Exception as error:  # of Java
@@ -415,3 +418,20 @@ class Table:
             f"{self._config.place}: other writers of the Iceberg table committed {_ATTEMPTS} "
             "times before this job could; an archive needs a table of its own"
         )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock a table without a catalog in a local folder, for the jobs of this machine.
+
+        Iceberg looks whether the next version exists and renames its own to it. Between the two
+        steps another process may commit, and a local rename would replace that commit.
+        """
+        operations = str(self._table.operations().getClass().getName())
+        folder = Folder(self._spark, str(self._table.location())).address
+        if not operations.endswith(".HadoopTableOperations") or not folder.startswith("file:"):
+            yield
+            return
+        name = f"{folder.removeprefix('file:')}/metadata/.cykafka.lock"
+        with open(name, "w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
