@@ -168,6 +168,19 @@ def test_new_columns_come_with_merge_schema_only(
     assert offsets(bench, form, places["path"]) == Counter({(topic, 0, 0): 1, (topic, 0, 1): 1})
 
 
+def test_small_integers_do_not_stop_a_restart(
+    bench: Bench, topic: str, places: dict[str, str], form: str
+) -> None:
+    """Iceberg has no type for them, so the table's columns are wider than those of the rows."""
+    keys = {"topics": topic, "format": form, "schema": "id TINYINT, n SMALLINT", **places}
+
+    for number in range(2):
+        bench.send(topic, [{"value": json.dumps({"id": number, "n": 300}), "partition": 0}])
+        assert bench.run("archive", **keys).bad == 0
+
+    assert offsets(bench, form, places["path"]) == Counter({(topic, 0, 0): 1, (topic, 0, 1): 1})
+
+
 def test_compaction_merges_small_files_and_keeps_the_rows(
     bench: Bench, topic: str, places: dict[str, str], form: str
 ) -> None:
@@ -295,6 +308,33 @@ def test_batch_of_two_drivers_is_committed_once(
     assert looks == [None, "other"]
     table.load()
     assert table.get("winner") == "other"
+
+
+def test_partitions_that_another_writer_has_changed_are_noticed(
+    bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
+) -> None:
+    """With the old values of new partitions, readers would skip files that they need."""
+    form = usable("iceberg", tables)
+    keys = {"topics": topic, "format": form, "partition_by": "topic,bucket(4, key)", **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    table = java_table(bench, places["path"])
+    expressions = bench.spark._jvm.org.apache.iceberg.expressions.Expressions
+    update = table.updateSpec().removeField("key_bucket")
+    update.addField(expressions.bucket("key", 8)).commit()
+
+    bench.fill(topic, 5)
+    with pytest.raises(ConfigError, match=r"is partitioned by topic, bucket\(8, key\), but"):
+        bench.run("archive", **keys)
+
+    assert offsets(bench, form, places["path"]) == once(topic, 5)
+    assert bench.run("compact", path=places["path"], format=form).details["files_removed"] == 0
+
+
+def java_table(bench: Bench, path: str) -> Any:
+    inner: Any = bench.spark._jsparkSession
+    conf = inner.sessionState().newHadoopConf()
+    return bench.spark._jvm.org.apache.iceberg.hadoop.HadoopTables(conf).load(path)
 
 
 def test_processes_of_a_machine_commit_to_a_local_table_one_by_one(

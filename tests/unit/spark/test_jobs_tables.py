@@ -11,7 +11,7 @@ from cykafka.spark.jobs import formats
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.partitions import Expression, parse, split
+from cykafka.spark.jobs.partitions import Expression, of_transform, parse, split
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import _settings
 
@@ -57,6 +57,14 @@ def problem(**given: Any) -> str:
 def test_expressions_are_read_with_their_names(text: str, expected: Expression, name: str) -> None:
     assert parse(text) == expected
     assert parse(text).name == name
+
+
+@pytest.mark.parametrize("text", ["topic", "hour(timestamp)", "bucket(16, json.id)"])
+def test_transforms_of_a_table_are_the_expressions(text: str) -> None:
+    each = parse(text)
+    words = f"{each.function}[{each.number}]" if each.number else each.function
+
+    assert str(of_transform(words, each.column)) == text
 
 
 def test_commas_in_parentheses_do_not_split() -> None:

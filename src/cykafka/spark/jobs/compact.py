@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.folders import naming
-from cykafka.spark.jobs.formats import MARKERS
+from cykafka.spark.jobs.formats import ICEBERG_NOTE, MARKERS
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.report import Summary, human_bytes
 from cykafka.spark.jobs.tables import check_loaded
@@ -66,6 +66,8 @@ def _iceberg(run: Run[Compact]) -> tuple[int, int, int]:
     table = Table(run)
     if not table.exists:
         raise ConfigError([f"{run.config.place}: there is no such Iceberg table"])
+    if table.get(ICEBERG_NOTE) is None:
+        raise ConfigError([f"{run.config.place}: no job archive has written this Iceberg table"])
     expressions = table.expressions
     snapshot = table.snapshot()
     most = run.config.file_size * _MIB

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
-from cykafka.spark.jobs.partitions import TIMES, Expression, parse
+from cykafka.spark.jobs.partitions import TIMES, Expression, of_transform
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.tables import check_loaded
 
@@ -165,20 +165,27 @@ class Table:
     @property
     def columns(self) -> StructType:
         """The table's columns."""
+        return self._by_spark(self._table.schema())
+
+    def stored(self, columns: StructType) -> StructType:
+        """These columns with a table's types: Iceberg has no integers of 8 or 16 bits."""
+        with self._naming():
+            return self._by_spark(self._schema(columns))
+
+    def _by_spark(self, schema: Any) -> StructType:
         from pyspark.sql.types import StructType
 
-        schema = self._iceberg.spark.SparkSchemaUtil.convert(self._table.schema())
-        return StructType.fromJson(json.loads(schema.json()))
+        converted = self._iceberg.spark.SparkSchemaUtil.convert(schema)
+        return StructType.fromJson(json.loads(converted.json()))
 
     @property
     def expressions(self) -> list[Expression]:
-        """What partitions the archive, by its owner's note."""
-        note = self.get(NOTE)
-        if note is None:
-            raise ConfigError(
-                [f"{self._config.place}: no job archive has written this Iceberg table"]
-            )
-        return [parse(text) for text in json.loads(note)["folders"]]
+        """What partitions the table now, which another writer may have changed."""
+        schema = self._table.schema()
+        return [
+            of_transform(str(field.transform()), str(schema.findColumnName(field.sourceId())))
+            for field in self._table.spec().fields()
+        ]
 
     def create(self, columns: StructType, expressions: list[Expression], note: str) -> None:
         """Create the table.

@@ -43,7 +43,7 @@ class Appends:
         self._table = table
         self._owner = owner
         self._merged = False
-        self._columns = columns
+        self._columns = table.stored(columns)
         self._expressions = expressions
 
     def check(self) -> None:
@@ -64,6 +64,9 @@ class Appends:
         if note is None:
             raise self._owner.not_ours()
         self._owner.check(note, f"property {NOTE}")
+        there = [str(each) for each in self._table.expressions]
+        if there != self._owner.form["folders"]:  # another writer has changed them
+            raise self._owner.other_folders(there)
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Append a micro-batch, unless the table has it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["TIMES", "Expression", "parse", "split"]
+__all__ = ["TIMES", "Expression", "of_transform", "parse", "split"]
 
 _COLUMN = r"(?P<column>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)"
 _EXPRESSION = re.compile(
@@ -103,3 +103,9 @@ def parse(text: str) -> Expression:
     if match["part"]:
         return Expression(match["part"], match["source"], int(match["number"]))
     return Expression("identity", match["column"])
+
+
+def of_transform(words: str, column: str) -> Expression:
+    """The expression of a transform as Iceberg writes it, such as ``bucket[16]``."""
+    function, _, number = words.rstrip("]").partition("[")
+    return Expression(function, column, int(number or 0))
