@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from spark_jobs import Bench, archive_rows, iceberg, once
 
@@ -196,6 +197,10 @@ def test_compaction_merges_small_files_and_keeps_the_rows(
 
     assert done.details["files_removed"] >= 4
     assert done.details["files_added"] == 1
+    if form == "iceberg":
+        for task in iceberg(places["path"]).scan().plan_files():
+            column = pq.ParquetFile(task.file.file_path.removeprefix("file:")).metadata
+            assert column.row_group(0).column(0).compression == "ZSTD"
     after = sorted(
         archive_rows(bench, form, places["path"]).select("partition", "offset").collect()
     )
@@ -329,6 +334,21 @@ def test_partitions_that_another_writer_has_changed_are_noticed(
 
     assert offsets(bench, form, places["path"]) == once(topic, 5)
     assert bench.run("compact", path=places["path"], format=form).details["files_removed"] == 0
+
+
+def test_columns_that_another_writer_has_renamed_are_not_lost(
+    bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
+) -> None:
+    """Spark would read null from the files with the old name, and compact would write it."""
+    form = usable("iceberg", tables)
+    for _ in range(2):
+        bench.fill(topic, 5)
+        bench.run("archive", topics=topic, format=form, **places)
+    table = java_table(bench, places["path"])
+    table.updateSchema().renameColumn("headers", "tags").commit()
+
+    with pytest.raises(ConfigError, match="another writer has renamed columns"):
+        bench.run("compact", path=places["path"], format=form)
 
 
 def java_table(bench: Bench, path: str) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from cykafka.spark.jobs import formats
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.errors import explained
+from cykafka.spark.jobs.iceberg import _has_aliases
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.partitions import Expression, of_transform, parse, split
 from cykafka.spark.jobs.problems import ConfigError
@@ -65,6 +66,14 @@ def test_transforms_of_a_table_are_the_expressions(text: str) -> None:
     words = f"{each.function}[{each.number}]" if each.number else each.function
 
     assert str(of_transform(words, each.column)) == text
+
+
+@pytest.mark.parametrize(("names", "expected"), [(["id"], False), (["id", "number"], True)])
+def test_renamed_columns_are_noticed_at_any_level(names: list[str], expected: bool) -> None:
+    field = {"field-id": 3, "names": names}
+    column = {"field-id": 2, "names": ["json"], "fields": [field]}
+
+    assert _has_aliases([{"field-id": 1, "names": ["key"]}, column]) is expected
 
 
 def test_commas_in_parentheses_do_not_split() -> None:

@@ -82,6 +82,12 @@ def _iceberg(run: Run[Compact]) -> tuple[int, int, int]:
         "rewriting files",
         lambda: table.write(rows, expressions, most_records=max(1, records * most // size)),
     )
+    there = sum(int(file.recordCount()) for file in files)
+    if there != records:  # such as with spark.sql.files.ignoreMissingFiles
+        raise RuntimeError(
+            f"{run.config.place}: the files to rewrite have {records} records, but Spark has read "
+            f"{there} of them: the table stays as it is"
+        )
     table.commit(lambda transaction: table.replace(transaction, snapshot, small, files))
     return len(small), len(files), size
 

@@ -36,6 +36,11 @@ _MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 10
 
 
+def _has_aliases(mapping: list[dict[str, Any]]) -> bool:
+    """Whether a mapping of names has a column with an older name."""
+    return any(len(each["names"]) > 1 or _has_aliases(each.get("fields", [])) for each in mapping)
+
+
 @dataclass(frozen=True)
 class DataFile:
     """A file of a table. `java` is Iceberg's object."""
@@ -245,8 +250,15 @@ class Table:
         Raises
         ------
         ConfigError
-            Another writer deleted single rows, which files alone do not show.
+            Another writer deleted single rows or renamed columns, which files alone do not show.
         """
+        if _has_aliases(json.loads(self.get(_MAPPING) or "[]")):
+            raise ConfigError(
+                [
+                    f"{self._config.place}: another writer has renamed columns of this table. "
+                    "This job reads columns by their names, and older files have the old ones"
+                ]
+            )
         found = []
         tasks = self._table.newScan().planFiles()
         try:
@@ -276,7 +288,7 @@ class Table:
         return found
 
     def write(self, rows: DataFrame, expressions: list[Expression], most_records: int = 0,
-              compression: str | None = None) -> list[Any]:  # fmt: skip
+              compression: str = "zstd") -> list[Any]:  # fmt: skip
         """Write rows to new files, which no reader sees before a commit; return Iceberg's objects.
 
         Raises
@@ -296,11 +308,9 @@ class Table:
         staged = rows.withColumns(dict(zip(names, values, strict=True)))
         staged = staged.observe(seen, F.count(F.lit(1)).alias("count"))
         folder = f"{self._table.location()}/data/cykafka-{uuid.uuid4().hex}"
-        writer = staged.write.partitionBy(*names)
+        writer = staged.write.partitionBy(*names).option("compression", compression)
         if most_records:
             writer = writer.option("maxRecordsPerFile", most_records)
-        if compression:
-            writer = writer.option("compression", compression)
         writer.parquet(folder)
         listed = (
             self._spark.read.schema(", ".join(f"{name} STRING" for name in names))
