@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -257,6 +258,32 @@ def test_partitions_of_an_iceberg_table_are_its_own_transforms(
         for offset in range(5):
             where = f"topic = '{topic}' AND partition = {partition} AND offset = {offset}"
             assert table.scan(row_filter=where).to_arrow().num_rows == 1, where
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "expected"),
+    [
+        ("TIMESTAMP", "json.x", "json.x: cannot partition by a timestamp"),
+        ("BINARY", "json.x", "json.x: cannot partition by a binary"),
+        ("DECIMAL(9, 2)", "truncate(10, json.x)", "cannot partition by a decimal"),
+        ("DATE", "day(json.x)", "day(json.x): cannot partition by a date"),
+    ],
+)
+def test_partitions_that_the_job_cannot_write_are_refused_before_the_table_exists(
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    tables: dict[str, Any],
+    kind: str,
+    expression: str,
+    expected: str,
+) -> None:
+    keys = {"topics": topic, "format": usable("iceberg", tables), **places}
+
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        bench.run("archive", partition_by=["topic", expression], schema=f"x {kind}", **keys)
+
+    assert not Path(places["path"]).exists()
 
 
 def test_iceberg_table_of_a_catalog(

@@ -87,9 +87,14 @@ def _iceberg(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> 
     from cykafka.spark.jobs.iceberg import Table
     from cykafka.spark.jobs.iceberg_appends import Appends
 
-    with naming("checkpoint", run.config.checkpoint):
+    config = run.config
+    with naming("checkpoint", config.checkpoint):
         owner = Owner(run, parts)
-    appends = Appends(run, Table(run), owner, records.schema, parts)
+    if config.path is not None:
+        with naming("path", config.path):
+            folder = run.driver.folder(config.path)
+        Claim(run, folder, parts).check_kind()
+    appends = Appends(run, Table(run), owner, records, parts)
     appends.check()
     return start(run, records, lambda writer: writer.foreachBatch(appends.write))
 

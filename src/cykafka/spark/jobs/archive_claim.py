@@ -7,8 +7,10 @@ write to one archive would lose records. Folders of two forms could not be read 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
+from cykafka.spark.jobs.archive_files import numbers
 from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.formats import FOREIGN, MARKERS, NOTE
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Owner"]
 
 _ZONE = "spark.sql.session.timeZone"
+# The metadata of a catalog's table: 00001-....metadata.json.
+_OF_CATALOG = re.compile(r"\d{5,}-.*\.metadata\.json")
 # An entry of the folder that shows the kind of an archive, and the words for that kind.
 _LOG = "_spark_metadata"
 _KINDS = {
@@ -51,9 +55,13 @@ class Owner:
             "time_zone": run.spark.conf.get(_ZONE),
         }
 
-    def has_begun(self) -> bool:
-        """Whether the checkpoint has planned a micro-batch."""
-        return any(self._state.names("offsets"))
+    def planned(self) -> int:
+        """The last micro-batch that the checkpoint has planned; -1 before the first one."""
+        return max(numbers(self._state, "offsets"), default=-1)
+
+    def has_committed(self) -> bool:
+        """Whether the checkpoint has committed a micro-batch."""
+        return bool(numbers(self._state, "commits"))
 
     def query(self) -> str | None:
         """The permanent id of the checkpoint's query; None before its first run."""
@@ -114,6 +122,25 @@ class Owner:
         """The error for a table of another writer."""
         return self.refused(FOREIGN)
 
+    def lost(self) -> ConfigError:
+        """The error for a table that is not there although the checkpoint has written to it."""
+        return wrong_value(
+            "checkpoint",
+            self._config.checkpoint,
+            f"it has committed micro-batches, but there is no table at {self._config.place[4:]}: "
+            "was the table removed, or is this another place or catalog? With this checkpoint a "
+            "new table would lack these records; use a new checkpoint",
+        )
+
+    def outdated(self, last: int) -> ConfigError:
+        """The error for a checkpoint that is older than the table."""
+        return wrong_value(
+            "checkpoint",
+            self._config.checkpoint,
+            f"it ends before micro-batch {last}, which {self._config.place[4:]} has: it is an old "
+            "copy, and with it the job would skip records; use the newest checkpoint",
+        )
+
     def other_folders(self, there: list[str]) -> ConfigError:
         """The error for an archive with other partitions."""
         return self.refused(
@@ -152,17 +179,13 @@ class Claim:
         ConfigError
             The archive belongs to another checkpoint, has another form, or cannot be read.
         """
-        with naming("path", self._path):
-            names = {name for name in self._folder.names() if not name.startswith(".")}
-        noted = NOTE in names
-        names.discard(NOTE)
-        self._check_kind(names)
-        if noted:
+        names = self.check_kind()
+        if NOTE in names:
             self._owner.check(self._folder.read(NOTE), f"file {NOTE}")
             return
         # An archive without a note: an older version wrote it, somebody removed the note, or the
         # first run ended before it could write the note.
-        begun = self._owner.has_begun()
+        begun = self._owner.planned() >= 0
         if MARKERS["delta"] in names and not begun:
             raise self._owner.not_ours()
         if _LOG in names and not begun:
@@ -170,6 +193,41 @@ class Claim:
         others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}
         if others:
             raise self._owner.other_folders(sorted(others))
+
+    def check_kind(self) -> set[str]:
+        """Check that the folder has no files of another kind; return the names in it.
+
+        Raises
+        ------
+        ConfigError
+            It has such files, or cannot be read.
+        """
+        with naming("path", self._path):
+            names = {name for name in self._folder.names() if not name.startswith(".")}
+        for kind, (marker, words) in _KINDS.items():
+            if kind != self._kind and marker in names:
+                raise self._owner.refused(
+                    f"it is {words}, whose readers would not see files of another kind; use "
+                    "another folder"
+                )
+        # Readers that use a log see only the files that it lists.
+        marker, words = _KINDS.get(self._kind, ("", ""))
+        others = names - {NOTE}
+        if marker and others and marker not in others and not self._is_begun_delta(names):
+            raise self._owner.refused(f"it has files that are not of {words}; use another folder")
+        if marker == MARKERS["iceberg"] and any(
+            map(_OF_CATALOG.match, self._folder.names(marker))
+        ):
+            raise self._owner.refused(
+                'a catalog has this Iceberg table; use the key "table" instead of the path'
+            )
+        return names
+
+    def _is_begun_delta(self, names: set[str]) -> bool:
+        """Whether an archive may have files before its first commit, which makes Delta's log."""
+        if self._kind != "delta" or NOTE not in names:
+            return False
+        return '"format": "delta"' in self._folder.read(NOTE)
 
     def make(self) -> None:
         """Create the folder, if it does not exist.
@@ -195,15 +253,3 @@ class Claim:
             return
         with naming("path", self._path):
             self._folder.write(NOTE, self._owner.note() + "\n")
-
-    def _check_kind(self, names: set[str]) -> None:
-        for kind, (marker, words) in _KINDS.items():
-            if kind != self._kind and marker in names:
-                raise self._owner.refused(
-                    f"it is {words}, whose readers would not see files of another kind; use "
-                    "another folder"
-                )
-        # Readers that use a log see only the files that it lists.
-        marker, words = _KINDS.get(self._kind, ("", ""))
-        if marker and names and marker not in names:
-            raise self._owner.refused(f"it has files that are not of {words}; use another folder")

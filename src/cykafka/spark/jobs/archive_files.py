@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["File", "Files", "Undone", "file_name", "undone"]
+__all__ = ["File", "Files", "Undone", "file_name", "numbers", "undone"]
 
 # Spark, pyarrow and other readers skip files whose names begin with these characters, but names of
 # topics may. Such file names get a sign in front, which has no meaning in topics, paths, patterns.
@@ -63,8 +63,8 @@ class Undone:
 
 def undone(checkpoint: AnyFolder) -> Undone | None:
     """The micro-batch that a query repeats when it starts from this checkpoint, if any."""
-    planned = max(_numbers(checkpoint, "offsets"), default=None)
-    if planned is None or planned in _numbers(checkpoint, "commits"):
+    planned = max(numbers(checkpoint, "offsets"), default=None)
+    if planned is None or planned in numbers(checkpoint, "commits"):
         return None
     end, start = _planned(checkpoint, planned)
     if planned > 0:
@@ -78,7 +78,8 @@ def undone(checkpoint: AnyFolder) -> Undone | None:
     return Undone(planned, spans)
 
 
-def _numbers(checkpoint: AnyFolder, name: str) -> set[int]:
+def numbers(checkpoint: AnyFolder, name: str) -> set[int]:
+    """The micro-batches in one of a checkpoint's logs: ``offsets`` or ``commits``."""
     return {int(each) for each in checkpoint.names(name) if each.isascii() and each.isdigit()}
 
 

@@ -34,6 +34,8 @@ __all__ = ["DataFile", "Table"]
 
 _MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 10
+# Types whose values Iceberg does not read as text, or (decimals) truncates by another rule.
+_UNFIT = {"identity": ("timestamp", "timestamp_ntz", "binary"), "truncate": ("decimal", "binary")}
 
 
 def _has_aliases(mapping: list[dict[str, Any]]) -> bool:
@@ -229,6 +231,23 @@ class Table:
         except Exception as error:  # of Java
             words = ", ".join(map(str, expressions))
             raise wrong_value("partition_by", words, explained(error)) from error
+
+    def check(self, rows: DataFrame, columns: StructType, expressions: list[Expression]) -> None:
+        """Check that files can have the partitions of rows; `columns` are those of the table.
+
+        Raises
+        ------
+        ConfigError
+            They cannot.
+        """
+        self.spec(columns, expressions)
+        for each in expressions:
+            kind = rows.select(each.column).schema[0].dataType.typeName()
+            if kind in _UNFIT.get(each.function, ()) or (
+                each.function in TIMES and kind != "timestamp"
+            ):
+                words = ", ".join(map(str, expressions))
+                raise wrong_value("partition_by", words, f"{each}: cannot partition by a {kind}")
 
     def _schema(self, columns: StructType) -> Any:
         inner: Any = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns.json())

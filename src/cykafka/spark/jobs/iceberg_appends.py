@@ -9,7 +9,6 @@ from cykafka.spark.jobs.tables import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from cykafka.spark.jobs.archive_claim import Owner
     from cykafka.spark.jobs.config import Archive
@@ -31,19 +30,20 @@ class Appends:
     run : Run
     table : Table
     owner : Owner
-    columns : StructType
-        The columns of the rows to write.
+    rows : DataFrame
+        The rows to write.
     expressions : list of Expression
     """
 
-    def __init__(self, run: Run[Archive], table: Table, owner: Owner, columns: StructType,
+    def __init__(self, run: Run[Archive], table: Table, owner: Owner, rows: DataFrame,
                  expressions: list[Expression]) -> None:  # fmt: skip
         self._config = run.config
         self._run = run
         self._table = table
         self._owner = owner
         self._merged = False
-        self._columns = table.stored(columns)
+        self._columns = table.stored(rows.schema)
+        self._rows = rows
         self._expressions = expressions
 
     def check(self) -> None:
@@ -52,12 +52,18 @@ class Appends:
         Raises
         ------
         ConfigError
-            The table belongs to another writer, or has other partitions or columns.
+            The table belongs to another writer, or has other partitions or columns. Or the
+            checkpoint is not as new as the table.
         """
         if not self._table.exists:
-            self._table.spec(self._columns, self._expressions)
+            if self._owner.has_committed():
+                raise self._owner.lost()
+            self._table.check(self._rows, self._columns, self._expressions)
             return
         self._check_owner(self._table.get(NOTE))
+        last = self._table.get(BATCH)
+        if last is not None and int(last) > self._owner.planned():
+            raise self._owner.outdated(int(last))
         check_columns(self._run, self._table.columns, self._columns)
 
     def _check_owner(self, note: str | None) -> None:
