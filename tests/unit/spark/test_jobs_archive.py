@@ -64,6 +64,17 @@ def test_only_the_files_of_a_first_attempt_are_deleted() -> None:
     assert folder.there == others
 
 
+@pytest.mark.parametrize(("old", "new"), [("good", "bad"), ("bad", "good")])
+def test_records_that_were_judged_otherwise_are_there_once(old: str, new: str) -> None:
+    kept = f"status={old}/d/t-1-0-0-9.parquet"
+    folder = Memory(f"status={old}/d/t-1-0-12-12.parquet", kept)
+    name = file_name("t-1", 0, 10, 29)
+
+    files(folder, (10, 29))._clear({File(f"status={new}/d", name, "t-1", 0, 10, 29)}, 7)
+
+    assert folder.there == {kept}
+
+
 def test_file_with_the_same_name_is_kept_to_be_replaced() -> None:
     folder = Memory("d/t-1-0-10-19.parquet")
 

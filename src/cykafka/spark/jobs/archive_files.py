@@ -30,12 +30,19 @@ _NAME = re.compile(
     r"(?:\+(?=[_.]))?(?P<topic>[^+]+)-(?P<partition>\d+)-(?P<start>\d+)-(?P<end>\d+)\.parquet"
 )
 _MOST_FOLDERS = 1000
+_COUNTERPARTS = {"status=good": "status=bad", "status=bad": "status=good"}
 
 
 def file_name(topic: str, partition: int, start: int, end: int) -> str:
     """The name of a file with these offsets of a partition."""
     sign = _SIGN if topic.startswith(_HIDDEN) else ""
     return f"{sign}{topic}-{partition}-{start}-{end}.parquet"
+
+
+def _counterpart(folder: str) -> str:
+    """The folder for bad records beside one for good records, and the reverse."""
+    top, slash, rest = folder.partition("/")
+    return _COUNTERPARTS.get(top, top) + slash + rest
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,11 @@ class Files:
             place = file.folder, file.topic, file.partition
             low, high = spans.get(place, (file.start, file.end))
             spans[place] = min(low, file.start), max(high, file.end)
+        if again:
+            # The first attempt may have judged records otherwise: its schema was another one, or
+            # the registry had fewer schemas.
+            for (folder, topic, partition), span in list(spans.items()):
+                spans.setdefault((_counterpart(folder), topic, partition), span)
         names = {(file.folder, file.name) for file in files}
         # Delete only after all checks, so that an error leaves the archive unchanged.
         gone: list[str] = []
