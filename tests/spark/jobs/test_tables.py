@@ -166,6 +166,8 @@ def test_new_columns_come_with_merge_schema_only(
     else:
         rows = iceberg(places["path"]).scan().to_arrow().to_pylist()
         got = {(row["offset"], row["json"]["id"], row["json"]["city"]) for row in rows}
+        with pytest.raises(ConfigError, match=r'"path" = .*Cannot change column type'):
+            bench.run("archive", merge_schema=True, schema="id DATE, city STRING", **keys)
     assert got == {(0, 1, None), (1, 2, "Oslo")}
     assert offsets(bench, form, places["path"]) == Counter({(topic, 0, 0): 1, (topic, 0, 1): 1})
 
@@ -253,6 +255,7 @@ def test_partitions_of_an_iceberg_table_are_its_own_transforms(
         # remove_orphan_files skips hidden folders.
         parts = file.file.file_path.removeprefix(table.location()).split("/")
         assert not [part for part in parts if part.startswith(("_", "."))]
+    assert not list(Path(places["path"]).rglob("_*"))
     # Readers that skip files by their partitions find each record: the values are Iceberg's.
     for partition in range(4):
         for offset in range(5):

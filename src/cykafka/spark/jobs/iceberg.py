@@ -256,6 +256,10 @@ class Table:
         # With the ids that a new table gives them, because the mapping of names has them, too.
         return self._iceberg.types.TypeUtil.assignIncreasingFreshIds(schema)
 
+    def attempt(self, change: Callable[[Any], bool]) -> None:
+        """Make a change without its commit, so that Iceberg checks it."""
+        change(self._table.newTransaction())
+
     def add_columns(self, transaction: Any, columns: StructType) -> None:
         """Add new columns and fields, and widen types, as Iceberg can."""
         with self._naming():
@@ -328,9 +332,14 @@ class Table:
         staged = staged.observe(seen, F.count(F.lit(1)).alias("count"))
         folder = f"{self._table.location()}/data/cykafka-{uuid.uuid4().hex}"
         writer = staged.write.partitionBy(*names).option("compression", compression)
+        # remove_orphan_files would skip a file _SUCCESS.
+        writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         if most_records:
             writer = writer.option("maxRecordsPerFile", most_records)
         writer.parquet(folder)
+        count = int(seen.get.get("count") or 0)
+        if not count:  # there may be no folder
+            return []
         listed = (
             self._spark.read.schema(", ".join(f"{name} STRING" for name in names))
             .parquet(folder)
@@ -338,7 +347,7 @@ class Table:
             .agg(F.count(F.lit(1)).alias("records"))
             .collect()
         )
-        count, there = int(seen.get.get("count") or 0), sum(row.records for row in listed)
+        there = sum(row.records for row in listed)
         if there != count:
             raise RuntimeError(
                 f"{count} records were written, but only {there} of them are in the files in "

@@ -65,6 +65,8 @@ class Appends:
         if last is not None and int(last) > self._owner.planned():
             raise self._owner.outdated(int(last))
         check_columns(self._run, self._table.columns, self._columns)
+        if self._config.merge_schema:
+            self._table.attempt(self._merge)
 
     def _check_owner(self, note: str | None) -> None:
         if note is None:
