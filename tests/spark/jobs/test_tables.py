@@ -341,6 +341,7 @@ def test_batch_of_two_drivers_is_committed_once(
     table.commit(change)
 
     assert looks == [None, "other"]
+    assert '"names":["headers"]' in (table.get("schema.name-mapping.default") or "")
     table.load()
     assert table.get("winner") == "other"
 

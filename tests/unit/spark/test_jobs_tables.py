@@ -15,6 +15,7 @@ from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.partitions import Expression, of_transform, parse, split
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.session import _settings
+from cykafka.spark.jobs.tables import _same
 
 ARCHIVE = {"topics": "a", "path": "/p", "checkpoint": "/c", "kafka.bootstrap.servers": "a:1"}
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -202,3 +203,22 @@ def test_jar_of_another_spark_is_named_as_the_cause() -> None:
     )
 
     assert "a jar of spark.jars or spark.jars.packages is for another version" in explained(error)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [("n INT, s STRING", True), ("s STRING", False), ("s STRING, n BIGINT", False)],
+)
+def test_fields_of_a_table_may_have_any_order(rows: str, expected: bool) -> None:
+    """A field that merge_schema added is the table's last one."""
+    pytest.importorskip("pyspark")
+    from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+    there = StructType().add("s", StringType()).add("n", IntegerType(), nullable=False)
+    types = {"INT": IntegerType(), "BIGINT": LongType(), "STRING": StringType()}
+    now = StructType()
+    for field in rows.split(", "):
+        name, kind = field.split()
+        now = now.add(name, types[kind])
+
+    assert _same(there, now) is expected

@@ -24,7 +24,7 @@ __all__ = ["Claim", "Owner"]
 
 _ZONE = "spark.sql.session.timeZone"
 # The metadata of a catalog's table: 00001-....metadata.json.
-_OF_CATALOG = re.compile(r"\d{5,}-.*\.metadata\.json")
+_OF_CATALOG = re.compile(r"\d{5}-.*\.metadata\.json")
 # An entry of the folder that shows the kind of an archive, and the words for that kind.
 _LOG = "_spark_metadata"
 _KINDS = {

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import TableKeys
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["DataFile", "Table"]
+__all__ = ["MAPPING", "DataFile", "Table"]
 
-_MAPPING = "schema.name-mapping.default"
+MAPPING = "schema.name-mapping.default"
 _ATTEMPTS = 10
 # Types whose values Iceberg does not read as text, or (decimals) truncates by another rule.
 _UNFIT = {"identity": ("timestamp", "timestamp_ntz", "binary"), "truncate": ("decimal", "binary")}
@@ -169,6 +169,13 @@ class Table:
         value = self._table.properties().get(name)
         return None if value is None else str(value)
 
+    def names(self) -> str:
+        """The mapping of names to the table's columns: a catalog may give them other ids."""
+        mapping = self._iceberg.mapping
+        return str(
+            mapping.NameMappingParser.toJson(mapping.MappingUtil.create(self._table.schema()))
+        )
+
     @property
     def columns(self) -> StructType:
         """The table's columns."""
@@ -203,11 +210,9 @@ class Table:
             The catalog refuses it.
         """
         schema = self._schema(columns)
-        mapping = self._iceberg.mapping
         properties = {
             "format-version": "2",
             "write.metadata.delete-after-commit.enabled": "true",
-            _MAPPING: mapping.NameMappingParser.toJson(mapping.MappingUtil.create(schema)),
             NOTE: note,
         }
         spec = self.spec(columns, expressions)
@@ -253,8 +258,7 @@ class Table:
         inner: Any = self._jvm.org.apache.spark.sql.types.DataType.fromJson(columns.json())
         # Rows of other schemas may lack any column, so all may be null.
         schema = self._iceberg.spark.SparkSchemaUtil.convert(inner.asNullable())
-        # With the ids that a new table gives them, because the mapping of names has them, too.
-        return self._iceberg.types.TypeUtil.assignIncreasingFreshIds(schema)
+        return self._iceberg.types.TypeUtil.assignIncreasingFreshIds(schema)  # from 1
 
     def attempt(self, change: Callable[[Any], bool]) -> None:
         """Make a change without its commit, so that Iceberg checks it."""
@@ -275,7 +279,7 @@ class Table:
         ConfigError
             Another writer deleted single rows or renamed columns, which files alone do not show.
         """
-        if _has_aliases(json.loads(self.get(_MAPPING) or "[]")):
+        if _has_aliases(json.loads(self.get(MAPPING) or "[]")):
             raise ConfigError(
                 [
                     f"{self._config.place}: another writer has renamed columns of this table. "

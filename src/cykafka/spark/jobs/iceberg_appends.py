@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.formats import ICEBERG_NOTE as NOTE
+from cykafka.spark.jobs.iceberg import MAPPING
 from cykafka.spark.jobs.tables import check_columns
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class Appends:
                 update.appendFile(file)
             update.set(BATCH, str(number))
             update.commit()
-            transaction.updateProperties().set(BATCH, str(number)).commit()
+            changes = transaction.updateProperties().set(BATCH, str(number))
+            if properties.get(MAPPING) is None:  # it comes with the first files, which need it
+                changes.set(MAPPING, table.names())
+            changes.commit()
             return True
 
         table.commit(append)

@@ -86,12 +86,12 @@ def check_columns(run: Run[TableKeys], there: StructType, rows: StructType) -> N
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two types are the same, whatever may be null in them."""
+    """Whether two types are the same, whatever may be null in them and in any order of fields."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(one, StructType) and isinstance(other, StructType):
-        return one.names == other.names and all(
-            _same(a.dataType, b.dataType) for a, b in zip(one, other, strict=True)
+        return sorted(one.names) == sorted(other.names) and all(
+            _same(one[name].dataType, other[name].dataType) for name in one.names
         )
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return _same(one.elementType, other.elementType)
