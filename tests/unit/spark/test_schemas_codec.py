@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from schema_registry import SchemaRegistry, schema_registry
 
+from cykafka.spark.jobs.schemas.avro import AvroReader, AvroWriter
 from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
 from cykafka.spark.jobs.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.spark.jobs.schemas.registry import RegistryError
@@ -144,7 +146,6 @@ def test_avro_references_and_all_types_survive_a_round_trip(registry: SchemaRegi
     written = Encoder("avro", options(registry), None).writer("all")
     decoder = Decoder("avro", options(registry), registry_document(registry, "all-value"))
     from datetime import UTC, date, datetime
-    from decimal import Decimal
 
     plain = {
         "price": {"amount": Decimal("12.34")},
@@ -214,6 +215,90 @@ def test_reader_that_cannot_read_the_newest_schema_is_refused(registry: SchemaRe
     with pytest.raises(UnfitError, match="cannot read what schema 7 writes"):
         reader.check(Document("avro", json.dumps(OLD), id=7))
     avro_decoder(registry, NEW).reader.check(Document("avro", json.dumps(OLD), id=7))
+
+
+def test_avro_defaults_of_bytes_and_of_records_are_values() -> None:
+    small = {"type": "record", "name": "D", "fields": [{"name": "id", "type": "int"}]}
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    inner = {"type": "record", "name": "I", "fields": [
+        {"name": "n", "type": "int", "default": 3}]}  # fmt: skip
+    more = [
+        {"name": "raw", "type": "bytes", "default": "\u00ff"},
+        {"name": "price", "type": [decimal, "null"], "default": "\u00ff\u0000"},
+        {"name": "two", "type": {"type": "fixed", "name": "T", "size": 2},
+         "default": "\u0001\u0080"},
+        {"name": "inner", "type": inner, "default": {}},
+    ]  # fmt: skip
+    document = Document("avro", json.dumps({**small, "fields": [*small["fields"], *more]}))
+    expected = {"id": 1, "raw": b"\xff", "price": Decimal("-2.56"), "two": b"\1\x80",
+                "inner": {"n": 3}}  # fmt: skip
+    reader = AvroReader(document)
+
+    read = reader.reader_of(Document("avro", json.dumps(small)))(pa.array([b"\x02"]))
+    written, wrong = AvroWriter(document).write(pa.array([{"id": 1}]))
+
+    assert (read[0].to_pylist(), read[1], wrong) == ([expected], {}, {})
+    assert reader.reader_of(document)(written)[0].to_pylist() == [expected]
+
+
+TREE = {"type": "record", "name": "R", "fields": [
+    {"name": "id", "type": "int"},
+    {"name": "tree", "type": {"type": "record", "name": "T", "fields": [
+        {"name": "next", "type": ["null", "T"]}]}}]}  # fmt: skip
+
+
+def test_avro_values_that_nest_deeply_are_bad_and_end_no_process() -> None:
+    reader = AvroReader(Document("avro", json.dumps({**TREE, "fields": TREE["fields"][:1]})))
+    values = [b"\x0a" + b"\x02" * depth + b"\0" for depth in (0, 9, 100_000)]
+
+    found, wrong = reader.reader_of(Document("avro", json.dumps(TREE)))(pa.array(values))
+
+    assert found.to_pylist() == [{"id": 5}, {"id": 5}, None]
+    assert wrong.keys() == {2}
+
+
+@pytest.mark.parametrize("items", [
+    "null",
+    {"type": "fixed", "name": "F", "size": 0},
+    {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]},
+])  # fmt: skip
+def test_avro_arrays_without_a_limit_are_refused(items: Any) -> None:
+    id_only = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+    array = {"name": "a", "type": {"type": "array", "items": items}}
+    written = Document("avro", json.dumps({**id_only, "fields": [*id_only["fields"], array]}))
+    reader = AvroReader(Document("avro", json.dumps(id_only)))
+
+    for work in (reader.reader_of, reader.check):
+        with pytest.raises(UnfitError, match="an array has elements without bytes"):
+            work(written)
+
+
+def test_avro_fields_without_a_default_are_needed_in_all_depths() -> None:
+    part = {"type": "record", "name": "P", "fields": [
+        {"name": "x", "type": "int"}, {"name": "y", "type": ["null", "int"]},
+        {"name": "z", "type": "int", "default": 1}]}  # fmt: skip
+    fields = {"one": part, "list": {"type": "array", "items": ["null", "P"]},
+              "map": {"type": "map", "values": "P"}}  # fmt: skip
+    schema = {"type": "record", "name": "W", "fields": [
+        {"name": name, "type": kind} for name, kind in fields.items()]}  # fmt: skip
+    given = pa.struct([("x", pa.int32())])
+    kind = pa.struct([("one", given), ("list", pa.list_(given)),
+                      ("map", pa.map_(pa.string(), given))])  # fmt: skip
+
+    with pytest.raises(UnfitError, match=r"no field list\.y, map\.y, one\.y"):
+        AvroWriter(Document("avro", json.dumps(schema))).check(kind)
+
+
+def test_avro_a_map_with_a_key_twice_is_bad() -> None:
+    schema = {"type": "record", "name": "M", "fields": [
+        {"name": "m", "type": {"type": "map", "values": "int"}}]}  # fmt: skip
+    kind = pa.struct([("m", pa.map_(pa.string(), pa.int32()))])
+    rows = [{"m": [("a", 1)]}, {"m": [("a", 1), ("a", 2)]}, None]
+
+    found, wrong = AvroWriter(Document("avro", json.dumps(schema))).write(pa.array(rows, kind))
+
+    assert found.to_pylist() == [b"\2\2a\2\0", None, None]
+    assert "duplicate" in wrong[1]
 
 
 # -- Protobuf

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from io import BytesIO
 from typing import Any, TypeAlias
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastavro import _read_py
 
 from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.wire import Rows, check_fields, each_or_all, replaced, told
@@ -68,7 +70,92 @@ def _parsed(document: Document, *, plain: bool) -> tuple[Any, dict[str, Any]]:
             raise UnfitError(f"it is no Avro schema: {error!r}") from None
         except RecursionError:
             raise UnfitError("it is nested too deeply") from None
+    if plain:
+        _read_defaults(named)
     return parsed, named
+
+
+def _read_defaults(named: dict[str, Any]) -> None:
+    """Turn the defaults of bytes from text, as schemas have them, into values for fastavro."""
+    for schema in named.values():
+        for each in schema.get("fields", ()):
+            if "default" in each:
+                try:
+                    each["default"] = _default(each["type"], each["default"], named)
+                except ValueError as error:
+                    raise UnfitError(f"the default of {each['name']}: {error}") from None
+
+
+def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
+    if isinstance(schema, list):  # a default is of the first branch
+        return _default(schema[0], value, named) if schema else value
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    kind = schema["type"]
+    if kind in ("bytes", "fixed") and isinstance(value, str):
+        data = value.encode("latin-1")
+        if schema.get("logicalType") != "decimal":
+            return data
+        number = int.from_bytes(data, "big", signed=True)
+        return Decimal(f"{number}e-{schema.get('scale', 0)}")
+    if kind == "array" and isinstance(value, list):
+        return [_default(schema["items"], each, named) for each in value]
+    if kind == "map" and isinstance(value, dict):
+        return {name: _default(schema["values"], each, named) for name, each in value.items()}
+    if kind in ("record", "error") and isinstance(value, dict):
+        return {
+            each["name"]: _default(
+                each["type"], value.get(each["name"], each.get("default")), named
+            )
+            for each in schema["fields"]
+        }
+    return value if isinstance(kind, str) else _default(kind, value, named)
+
+
+def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
+    """A writer's schema, and fastavro's function that reads what was written with it.
+
+    Raises
+    ------
+    UnfitError
+        It is no schema, or a value of few bytes could have any number of elements.
+    """
+    parsed, named = _parsed(document, plain=True)
+    takes: dict[str, bool | None] = {}  # None while the record's fields are looked at
+    has_itself = False
+
+    def takes_bytes(schema: Any) -> bool:
+        nonlocal has_itself
+        if isinstance(schema, list):
+            for each in schema:
+                takes_bytes(each)
+            return True
+        if isinstance(schema, str):
+            return takes_bytes(named[schema]) if schema in named else schema != "null"
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            name = schema["name"]
+            if name not in takes:
+                takes[name] = None
+                takes[name] = max(
+                    (takes_bytes(each["type"]) for each in schema["fields"]), default=False
+                )
+            has_itself |= takes[name] is None
+            return takes[name] is not False
+        if kind == "array" and not takes_bytes(schema["items"]):
+            raise UnfitError("an array has elements without bytes, so their number has no limit")
+        if kind == "map":
+            takes_bytes(schema["values"])
+        if kind == "fixed":
+            return bool(schema["size"])
+        return kind != "null" if isinstance(kind, str) else takes_bytes(kind)
+
+    try:
+        takes_bytes(parsed)
+    except RecursionError:
+        raise UnfitError("it is nested too deeply") from None
+    # If values nest deeply, fastavro's C code overflows the stack, and ends the process.
+    return parsed, _read_py.schemaless_reader if has_itself else fastavro.schemaless_reader
 
 
 def _plain(schema: Any) -> Any:
@@ -101,7 +188,10 @@ class _Types:
     def of(
         self, schema: Any, within: tuple[str, ...] = ()
     ) -> tuple[pa.DataType, _Change, _Change]:
-        """The type of a schema, the change of a value that was read, and of one to write."""
+        """The type of a schema, the change of a value that was read, and of one to write.
+
+        Fields of records that may be null in the type have a default.
+        """
         if isinstance(schema, list):
             return self._union(schema, within)
         if isinstance(schema, str):
@@ -141,7 +231,7 @@ class _Types:
         for each in schema["fields"]:
             name = each["name"]
             kind, read, write = self.of(each["type"], within)
-            fields.append(pa.field(name, kind))
+            fields.append(pa.field(name, kind, nullable="default" in each))
             if read is not _same:
                 reads[name] = read
             if write is not _same:
@@ -274,8 +364,9 @@ class AvroReader:
     def __init__(self, document: Document) -> None:
         types = _Types({})
         parsed, types._named = _parsed(document, plain=False)
-        self._made, self._change, _ = types.of(parsed)
-        self.kind = replaced(self._made, _WIDER)
+        made, self._change, _ = types.of(parsed)
+        self._made = replaced(made, {})
+        self.kind = replaced(made, _WIDER)
         self._schema = _parsed(document, plain=True)[0]
         # Only then fastavro has to name the types of values, which costs time.
         self._named = types.has_choice
@@ -285,14 +376,14 @@ class AvroReader:
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """A function that reads values which were written with a schema."""
-        written = _parsed(document, plain=True)[0]
+        written, read_one = _written(document)
         same = (document.text, document.parts) == (self._document.text, self._document.parts)
         schema = None if same else self._schema
         words = f"the value does not fit the schema {document.id}"
 
         def value_of(payload: bytes) -> Any:
             data = BytesIO(payload)
-            value = fastavro.schemaless_reader(
+            value = read_one(
                 data,
                 written,
                 schema,
@@ -325,7 +416,7 @@ class AvroReader:
         """Raise UnfitError if the reader cannot read what another schema writes."""
         from fastavro.utils import generate_many
 
-        written = _parsed(document, plain=True)[0]
+        written, _ = _written(document)
         try:
             values = list(generate_many(written, _SAMPLES))
         except RecursionError:  # a record that contains itself may have no end
@@ -355,12 +446,11 @@ class AvroWriter:
 
     def __init__(self, document: Document) -> None:
         parsed, named = _parsed(document, plain=False)
-        self._made, _, self._change = _Types(named).of(parsed)
-        self.kind = replaced(self._made, _WIDER)
+        self._needed, _, self._change = _Types(named).of(parsed)
+        self._made = replaced(self._needed, {})
+        self.kind = replaced(self._needed, _WIDER)
         self._schema = _parsed(document, plain=True)[0]
         self.name = parsed.get("name", "") if isinstance(parsed, dict) else ""
-        fields = parsed.get("fields", ()) if isinstance(parsed, dict) else ()
-        self._needed = {each["name"] for each in fields if "default" not in each}
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type have no place in the schema."""
@@ -369,9 +459,8 @@ class AvroWriter:
             pa.nulls(0, kind).cast(_of_both(kind, self._made))
         except pa.ArrowException as error:
             raise UnfitError(told(error)) from None
-        names = {each.name for each in kind} if pa.types.is_struct(kind) else self._needed
-        if missing := self._needed - names:
-            raise UnfitError(f"the value has no field {', '.join(sorted(missing))}")
+        if missing := sorted(_missing(kind, self._needed)):
+            raise UnfitError(f"the value has no field {', '.join(missing)}")
 
     def write(self, values: pa.Array) -> Rows:
         """The encoded values; null stays null."""
@@ -386,9 +475,11 @@ class AvroWriter:
 
         cast, wrong = each_or_all(len(values), convert, numbers, "it is of another type")
         found = []
-        for number, value in enumerate(cast.to_pylist(maps_as_pydicts="strict")):
+        for number, each in enumerate(cast):
             data = BytesIO()
+            value = None
             try:
+                value = each.as_py(maps_as_pydicts="strict")  # fails if a map has a key twice
                 if value is not None:
                     fastavro.schemaless_writer(
                         data, self._schema, self._change(value), strict_allow_default=True
@@ -397,6 +488,20 @@ class AvroWriter:
                 value, wrong[number] = None, told(error)
             found.append(None if value is None else data.getvalue())
         return pa.array(found, pa.binary()), wrong
+
+
+def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterator[str]:
+    """The fields without a default that a type lacks."""
+    if pa.types.is_struct(given) and pa.types.is_struct(needed):
+        for each in needed:
+            if given.get_field_index(each.name) >= 0:
+                yield from _missing(given.field(each.name).type, each.type, f"{place}{each.name}.")
+            elif not each.nullable:
+                yield place + each.name
+    elif pa.types.is_list(given) and pa.types.is_list(needed):
+        yield from _missing(given.value_type, needed.value_type, place)
+    elif pa.types.is_map(given) and pa.types.is_map(needed):
+        yield from _missing(given.item_type, needed.item_type, place)
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:
