@@ -13,11 +13,15 @@ import fastavro
 import proto_files
 import pyarrow as pa
 import pytest
+from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from schema_registry import SchemaRegistry, schema_registry
 
 from cykafka.spark.jobs.schemas.avro import AvroReader, AvroWriter
 from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
 from cykafka.spark.jobs.schemas.document import Document, SchemaSource, UnfitError
+from cykafka.spark.jobs.schemas.json_schema import JsonReader
+from cykafka.spark.jobs.schemas.protobuf import ProtobufReader, ProtobufWriter
 from cykafka.spark.jobs.schemas.registry import RegistryError
 
 OLD = {
@@ -330,8 +334,6 @@ def protobuf(registry: SchemaRegistry) -> tuple[list[int], list[Any]]:
     numbers = [
         registry.add("p-value", proto_files.text(each), "PROTOBUF", [reference]) for each in ORDERS
     ]
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
     stamp = FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
     classes = [proto_files.message("shop.Order", stamp, CUSTOMER, each) for each in ORDERS]
     return numbers, classes
@@ -427,7 +429,126 @@ def test_protobuf_values_without_a_place_are_refused(registry: SchemaRegistry) -
         encoder.encode(pa.array([b"raw"]), pa.array(["e"]))
 
 
+def of_text(text: str) -> Document:
+    """A schema of Protobuf from the text of its descriptor."""
+    head = 'name: "a.proto" syntax: "proto3"'
+    file = text_format.Parse(text if "syntax" in text else head + text, FileDescriptorProto())
+    return Document("protobuf", proto_files.text(file))
+
+
+def field(name: str, number: int, kind: str, label: str = "OPTIONAL") -> str:
+    """The text of a field's descriptor."""
+    of = f'TYPE_MESSAGE type_name: "{kind}"' if "." in kind else f"TYPE_{kind}"
+    return f'field {{ name: "{name}" number: {number} label: LABEL_{label} type: {of} }}'
+
+
+A_MAP = of_text(
+    f'message_type {{ name: "A" {field("m", 1, ".A.MEntry", "REPEATED")} nested_type {{'
+    f' name: "MEntry" options {{ map_entry: true }} {field("key", 1, "STRING")}'
+    f' {field("value", 2, ".V")} }} }} message_type {{ name: "V" {field("x", 1, "INT32")} }}'
+)
+
+
+def test_protobuf_values_that_ptars_panics_at_are_read_or_bad() -> None:
+    good = b"\0\x0a\x07\x0a\x01k\x12\x02\x08\x05"
+    values = [good, b"\0\x0a\x03\x0a\x01k", b"\0\x7a\xfe" + b"\xff" * 8 + b"\x01", good]
+    document = A_MAP
+
+    found, wrong = ProtobufReader(document).reader_of(document)(pa.array(values))
+
+    rows = found.to_pylist()
+    assert rows[0] == rows[3] == {"m": [("k", {"x": 5})]}
+    assert rows[1] == {"m": [("k", {"x": 0})]}  # the default
+    assert wrong.keys() == {2}
+
+
+def test_protobuf_values_that_nest_deeply_are_bad_and_end_no_process() -> None:
+    document = of_text(f'message_type {{ name: "A" {field("x", 1, "INT32")} }}')
+    groups = [b"\0\x08\x05" + b"\x1b" * depth + b"\x1c" * depth for depth in (50, 400_000)]
+    long = b"\0\x08\x06\x12" + b"\xa0\x8d\x06" + b"x" * 100_000  # with an unknown field
+
+    found, wrong = ProtobufReader(document).reader_of(document)(pa.array([*groups, long]))
+
+    assert [row["x"] for row in found.to_pylist()] == [5, 0, 6]
+    assert wrong.keys() == {1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name: "a.proto" syntax: "proto2" message_type { name: "A" field { name: "g" number: 1 '
+         'label: LABEL_OPTIONAL type: TYPE_GROUP type_name: ".A.G" } nested_type { name: "G" '
+         f'{field("x", 2, "INT32")} }} }}', r"the field A\.g is a group"),
+        ('name: "a.proto" syntax: "editions" edition: EDITION_2023 message_type { name: "A" '
+         f'{field("x", 1, "INT32")} }}', "ptars cannot use it"),
+    ],
+)  # fmt: skip
+def test_protobuf_schemas_that_ptars_cannot_read_are_refused(text: str, words: str) -> None:
+    for make in (ProtobufReader, ProtobufWriter):
+        with pytest.raises(UnfitError, match=words):
+            make(of_text(text))
+
+
+@pytest.mark.parametrize(("seconds", "is_bad"), [(253_402_300_799, False), (10**13, True)])
+@pytest.mark.parametrize("kind", ["Timestamp", "Duration"])
+def test_protobuf_times_out_of_range_are_bad(kind: str, seconds: int, is_bad: bool) -> None:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    file = f"google/protobuf/{kind.lower()}.proto"
+    times = field("t", 1, f".google.protobuf.{kind}", "REPEATED")
+    document = of_text(f'dependency: "{file}" message_type {{ name: "A" {times} }}')
+    made = {"Timestamp": Timestamp, "Duration": Duration}[kind](seconds=seconds)
+    octets = made.SerializeToString()
+    values = [b"\0", b"\0\x0a" + bytes([len(octets)]) + octets]
+
+    _, wrong = ProtobufReader(document).reader_of(document)(pa.array(values))
+
+    assert list(wrong) == ([1] if is_bad else [])
+
+
+def test_protobuf_messages_in_themselves_are_not_left_out_of_what_is_written() -> None:
+    document = of_text(
+        f'message_type {{ name: "A" {field("b", 1, ".B")} {field("x", 2, "INT32")} }}'
+        f'message_type {{ name: "B" {field("a", 1, ".A")} {field("bs", 2, ".B", "REPEATED")} }}'
+    )
+    rows = [{"b": {"a": None, "bs": []}, "x": 1}, {"b": {"a": b"", "bs": []}, "x": 2},
+            {"b": {"a": None, "bs": [b""]}, "x": 3}, {"b": None, "x": 4}]  # fmt: skip
+    writer = ProtobufWriter(document)
+
+    found, wrong = writer.write(pa.array(rows, writer.kind))
+
+    assert found.is_valid().to_pylist() == [True, False, False, True]
+    assert "the field a has a message in itself" in wrong[1]
+    assert "the field bs has a message in itself" in wrong[2]
+
+
+def test_protobuf_a_bad_value_of_a_map_makes_only_its_record_bad() -> None:
+    kind = 'enum_type { name: "K" value { name: "Z" number: 0 } }'
+    values = field("value", 2, "ENUM").replace("TYPE_ENUM", 'TYPE_ENUM type_name: ".K"')
+    document = of_text(
+        f'message_type {{ name: "A" {field("m", 1, ".A.MEntry", "REPEATED")} nested_type {{ name: '
+        f'"MEntry" options {{ map_entry: true }} {field("key", 1, "INT32")} {values} }} }} {kind}'
+    )
+    rows = [{"m": [(1, name)]} for name in ("Z", "BAD", "Z")]
+    writer = ProtobufWriter(document)
+
+    found, wrong = writer.write(pa.array(rows, writer.kind))
+
+    assert wrong.keys() == {1}
+    assert found.is_valid().to_pylist() == [True, False, True]
+
+
 # -- JSON
+
+
+def test_errors_do_not_quote_long_values() -> None:
+    document = Document("json", '{"type": "integer"}')
+
+    _, wrong = JsonReader().reader_of(document)(pa.array([b'"' + b"x" * 1_000_000 + b'"']))
+
+    # A dead letter has its error as a header.
+    assert len(wrong[0]) < 1000
 
 
 def test_json_is_checked_with_its_own_schema_and_references(registry: SchemaRegistry) -> None:

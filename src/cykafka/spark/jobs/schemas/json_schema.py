@@ -54,7 +54,7 @@ def _fault(validator: Any, payload: bytes) -> str | None:
     if error is None:
         return None
     place = "".join(f"/{step}" for step in error.instance_path)
-    return f"{place or 'the value'}: {' '.join(error.message.split())}"
+    return told(f"{place or 'the value'}: {error.message}")
 
 
 class JsonReader:

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.wire import (
     Rows,
     check_fields,
     each_or_all,
+    is_fault,
     replaced,
     told,
     without_head,
@@ -44,6 +46,11 @@ _WIDER = {
 # The indexes of a message: those of the first message of a file are one zero byte.
 _FIRST = (0,)
 _MOST_INDEXES = 100
+# The bytes of values whose depth is not checked. ptars overflows the stack at a depth of 100,000.
+_SHALLOW = 10_000
+_GROUP = 10  # the number of a type
+_BYTES = "google.protobuf.BytesValue"
+_NO_TIME = 2**63 - 1, -(2**63)
 
 # Raises ValueError for values that may not be written.
 _Rule: TypeAlias = Callable[[pa.Array], None]
@@ -103,8 +110,26 @@ def _descriptor(document: Document, name: str) -> Any:
     return message
 
 
-def _handler(message: Any) -> Any:
-    return ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
+def _check_groups(message: Any, known: set[str]) -> None:
+    """Raise UnfitError if a message has a group, which ptars reads as null."""
+    known.add(message.full_name)
+    for field in message.fields:
+        if field.type == _GROUP:
+            raise UnfitError(f"the field {field.full_name} is a group, which cannot be read")
+        if field.message_type is not None and field.message_type.full_name not in known:
+            _check_groups(field.message_type, known)
+
+
+def _handler(message: Any) -> tuple[Any, pa.StructType]:
+    """What ptars reads and writes a message with, and its type."""
+    _check_groups(message, set())
+    try:
+        handler = ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
+        return handler, pa.struct(list(handler.schema()))
+    except BaseException as error:
+        if not is_fault(error):
+            raise
+        raise UnfitError(f"the library ptars cannot use it: {told(error)}") from None
 
 
 def _proto(text: str) -> FileDescriptorProto:
@@ -191,8 +216,10 @@ class ProtobufReader:
 
     def __init__(self, document: Document, message: str = "") -> None:
         self._message = _descriptor(document, message)
-        self._handler = _handler(self._message)
-        self.kind = replaced(pa.struct(list(self._handler.schema())), _WIDER)
+        self._class = GetMessageClass(self._message)
+        self._handler, own = _handler(self._message)
+        self.kind = replaced(own, _WIDER)
+        self._times = list(_times(own, ()))
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """A function that reads values which were written with a schema."""
@@ -210,7 +237,20 @@ class ProtobufReader:
             return payload[place:]
 
         def convert(payloads: pa.BinaryArray) -> pa.Array:
-            return handler.array_to_record_batch(payloads).to_struct_array().cast(kind)
+            made = handler.array_to_record_batch(payloads).to_struct_array()
+            for path in self._times:
+                _check_times(path, _at(made, path))
+            return made.cast(kind)
+
+        def convert_or_repeat(payloads: pa.BinaryArray) -> pa.Array:
+            try:
+                return convert(payloads)
+            except BaseException as error:
+                if len(payloads) > 1 or isinstance(error, Exception) or not is_fault(error):
+                    raise
+            # ptars panics at what a writer may leave out, such as a value of a map.
+            value = self._class.FromString(payloads[0].as_py()).SerializePartialToString()
+            return convert(pa.array([value], pa.binary()))
 
         def read(payloads: pa.BinaryArray) -> Rows:
             wrong: dict[int, str] = {}
@@ -226,8 +266,17 @@ class ProtobufReader:
                         found.append(b"")
                         wrong[number] = f"{words}: {error}"
                 payloads = pa.array(found, pa.binary())
+            sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
+            for number in map(int, (sizes > _SHALLOW).nonzero()[0]):
+                try:
+                    self._class.FromString(payloads[number].as_py())
+                except DecodeError as error:
+                    wrong[number] = f"{words}: {told(error)}"
+            if wrong:
+                is_wrong = [number in wrong for number in range(len(payloads))]
+                payloads = pc.if_else(is_wrong, pa.scalar(b"", pa.binary()), payloads)
             made, more = each_or_all(
-                len(payloads), lambda low, high: convert(payloads[low:high]), kind, words
+                len(payloads), lambda low, high: convert_or_repeat(payloads[low:high]), kind, words
             )
             return made, {**more, **wrong}
 
@@ -280,15 +329,14 @@ class ProtobufWriter:
 
     def __init__(self, document: Document, message: str = "") -> None:
         descriptor = _descriptor(document, message)
-        self._handler = _handler(descriptor)
+        self._handler, own = _handler(descriptor)
         self.name = descriptor.full_name
-        own = pa.struct(list(self._handler.schema()))
         self._own = replaced(own, {})
         self.kind = replaced(own, _WIDER)
         indexes = _File(document).indexes_of(self.name)
         octets = b"".join(map(_varint, (len(indexes), *indexes)))
         self._head = b"\0" if indexes == _FIRST else octets
-        self._rules = list(_rules(descriptor, (), ()))
+        self._rules = list(_rules(descriptor, own, ()))
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type have no place in the schema."""
@@ -320,34 +368,74 @@ class ProtobufWriter:
 
 
 def _rules(
-    message: Any, path: tuple[str, ...], within: tuple[str, ...]
+    message: Any, kind: pa.DataType, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], _Rule]]:
     """What ptars does not check: the path of each field that is concerned, and its rule."""
-    if message.full_name in within:  # ptars leaves it as bytes
-        return
-    within = (*within, message.full_name)
     for choice in message.oneofs:
         if len(choice.fields) > 1:  # else it is a field that may be absent
             yield path, partial(_check_choice, choice.name, [each.name for each in choice.fields])
     for field in message.fields:
-        of = field
+        of, here, inner = field, (*path, field.name), _element(kind.field(field.name).type)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             of = field.message_type.fields_by_name["value"]
         if of.enum_type is not None:
             names = {each.name for each in of.enum_type.values}
-            yield (*path, field.name), partial(_check_enum, field.name, names)
-        elif of.message_type is not None and not of.message_type.full_name.startswith("google."):
-            yield from _rules(of.message_type, (*path, field.name), within)
+            yield here, partial(_check_enum, field.name, names)
+        elif of.message_type is None or of.message_type.full_name == _BYTES:
+            continue
+        elif pa.types.is_struct(inner):
+            yield from _rules(of.message_type, inner, here)
+        elif pa.types.is_binary(inner):
+            yield here, partial(_check_absent, field.name)
+
+
+def _times(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of all times and durations."""
+    inner = _element(kind)
+    if pa.types.is_struct(inner):
+        for each in inner:
+            yield from _times(each.type, (*path, each.name))
+    elif pa.types.is_timestamp(inner) or pa.types.is_duration(inner):
+        yield path
+
+
+def _element(kind: pa.DataType) -> pa.DataType:
+    """The type of what is in lists and maps."""
+    while pa.types.is_list(kind) or pa.types.is_map(kind):
+        kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return kind
 
 
 def _at(values: pa.Array, path: tuple[str, ...]) -> pa.Array:
     """The values of a field, those in lists and maps one after the other."""
     for name in (*path, ""):
         while pa.types.is_list(values.type) or pa.types.is_map(values.type):
-            values = values.items if pa.types.is_map(values.type) else values.flatten()
+            if pa.types.is_list(values.type):
+                values = values.flatten()
+            else:  # `items` are those of the whole array, if this is a slice of it
+                ends = values.offsets
+                values = values.items[ends[0].as_py() : ends[-1].as_py()]
         if name:
-            values = values.field(name)
+            values = _field(values, name)
     return values
+
+
+def _field(values: pa.Array, name: str) -> pa.Array:
+    """A field of structs; null where the struct is, whatever lies there."""
+    return pc.struct_field(values, [name])
+
+
+def _check_times(path: tuple[str, ...], values: pa.Array) -> None:
+    """Raise ValueError for a time that is out of range; ptars gives the last one instead."""
+    found = pc.min_max(values.cast(pa.int64())).as_py()
+    if found["max"] == _NO_TIME[0] or found["min"] == _NO_TIME[1]:
+        raise ValueError(f"the time {'.'.join(path)} is out of range")
+
+
+def _check_absent(field: str, values: pa.Array) -> None:
+    """Raise ValueError for a message in itself; ptars would leave it out."""
+    if values.null_count < len(values):
+        raise ValueError(f"the field {field} has a message in itself, which cannot be written")
 
 
 def _check_enum(field: str, names: set[str], values: pa.Array) -> None:
@@ -359,7 +447,7 @@ def _check_enum(field: str, names: set[str], values: pa.Array) -> None:
 
 def _check_choice(choice: str, members: list[str], values: pa.Array) -> None:
     """Raise ValueError if several members of a oneof are there; readers would see the last."""
-    present = sum(values.field(name).is_valid().to_numpy(zero_copy_only=False).astype(int)
+    present = sum(_field(values, name).is_valid().to_numpy(zero_copy_only=False).astype(int)
                   for name in members)  # fmt: skip
     if (present > 1).any():
         raise ValueError(f"more than one member of {choice} is not null")

@@ -18,6 +18,7 @@ __all__ = [
     "Rows",
     "check_fields",
     "each_or_all",
+    "is_fault",
     "replaced",
     "schema_ids",
     "told",
@@ -27,6 +28,7 @@ __all__ = [
 HEAD = 5
 # In the place of an id: the value is null, or it does not begin as the wire format does.
 NULL, NO_ID = -1, -2
+_MOST_LETTERS = 500
 
 # An array, and what is wrong with some of its rows, by their numbers.
 Rows: TypeAlias = tuple[pa.Array, dict[int, str]]
@@ -66,7 +68,7 @@ def each_or_all(
         The number of rows.
     work : callable
         Makes the array of the rows from a number to before another one. A ValueError or another
-        Exception means that one of them is wrong.
+        error (`is_fault`) means that one of them is wrong.
     kind : pa.DataType
         The type of the array.
     words : str
@@ -77,7 +79,9 @@ def each_or_all(
     def made(low: int, high: int) -> list[pa.Array]:
         try:
             return [work(low, high)]
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             if high - low == 1:
                 wrong[low] = f"{words}: {told(error)}"
                 return [pa.nulls(1, kind)]
@@ -88,9 +92,16 @@ def each_or_all(
     return pa.concat_arrays(parts) if parts else pa.nulls(0, kind), wrong
 
 
-def told(error: Exception) -> str:
-    """An error in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+def is_fault(error: BaseException) -> bool:
+    """Whether an error is a library's about its input, and not a request to end the process."""
+    # A panic of Rust is no Exception. Its class cannot be imported.
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def told(error: object) -> str:
+    """An error in one line, without the end of a long one, which may quote a whole record."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]} ..."
 
 
 def replaced(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
