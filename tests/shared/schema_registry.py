@@ -33,6 +33,8 @@ class SchemaRegistry:
         The numbers of requests by method and path.
     fails : int
         How many of the next requests fail with 503.
+    retry_after : str
+        The header Retry-After of these answers.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class SchemaRegistry:
         self._bearer = f"Bearer {token}" if token else ""
         self.requests: Counter[str] = Counter()
         self.fails = 0
+        self.retry_after = ""
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -93,7 +96,7 @@ class SchemaRegistry:
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         size = int(request.headers.get("Content-Length") or 0)
         body = json.loads(request.rfile.read(size)) if size else {}
-        path = urlsplit(request.path).path
+        path, query = urlsplit(request.path)[2:4]
         with self._lock:
             self.requests[f"{request.command} {path}"] += 1
             failing = self.fails > 0
@@ -106,10 +109,15 @@ class SchemaRegistry:
             status, answer = 401, {"error_code": 401, "message": "Unauthorized"}
         else:
             status, answer = self._found(request.command, path, body)
+            if query and answer.get("schemaType") != "PROTOBUF":
+                # So do some versions of Confluent's registry with Avro.
+                status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
         content = json.dumps(answer).encode()
         request.send_response(status)
         request.send_header("Content-Type", CONTENT)
         request.send_header("Content-Length", str(len(content)))
+        if failing and self.retry_after:
+            request.send_header("Retry-After", self.retry_after)
         request.end_headers()
         request.wfile.write(content)
 

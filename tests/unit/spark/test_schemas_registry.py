@@ -9,6 +9,7 @@ import pytest
 import trustme
 from schema_registry import schema_registry
 
+from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.registry import (
     NotFoundError,
     Registry,
@@ -23,6 +24,8 @@ AGAIN = {"retries.wait.ms": "1"}
 @pytest.mark.parametrize(
     ("server", "right", "wrong"),
     [
+        ({"user": "ada:sé€cret"}, {"basic.auth.user.info": "ada:sé€cret"},
+         {"basic.auth.user.info": "ada:mistaken"}),
         ({"user": "ada:se:cret"}, {"basic.auth.user.info": "ada:se:cret"},
          {"basic.auth.user.info": "ada:mistaken"}),
         ({"token": "to.ken"}, {"bearer.auth.token": "to.ken"}, {"bearer.auth.token": "mistaken"}),
@@ -138,6 +141,18 @@ def test_mistakes_are_named_without_secrets() -> None:
         "auto.register.schemas", "subject.name.strategy.type",
     ]  # fmt: skip
     assert "secret" not in str(found)
+    for wrong in (
+        {"url": "http://[::1"},
+        {"url": "http://host:abc"},
+        {"timeout": "0"},
+        {"timeout": "9" * 5000},
+        {"bearer.auth.token": "secret\n"},
+        {"bearer.auth.token": "secr€t"},
+        {"bearer.auth.logical.cluster": "a b"},
+    ):
+        ((name, words),) = mistakes({"url": "http://host", **wrong})
+        assert name in wrong
+        assert "secr" not in words
     assert mistakes({}) != []
     assert mistakes({"url": "http://host:8081/path"}) == []
 
@@ -154,3 +169,37 @@ def test_references_follow_those_that_they_refer_to() -> None:
 
     assert document.parts == (("a", '"a"'), ("b", '"b"'), ("c", '"c"'))
     assert [each.name for each in document.references] == ["c"]
+
+
+def test_only_protobuf_is_requested_in_its_serialized_form() -> None:
+    with schema_registry() as registry:
+        avro = registry.add("a-value", SCHEMA)
+        part = registry.add("part.proto", "UGFydA==", "PROTOBUF")
+        references = [{"name": "part.proto", "subject": "part.proto", "version": 1}]
+        whole = registry.add("p-value", "V2hvbGU=", "PROTOBUF", references)
+
+        client = Registry({"url": registry.url})
+
+        assert client.by_id(avro) == client.version("a-value")
+        assert client.by_id(whole).parts == (("part.proto", "UGFydA=="),)
+        assert client.by_id(part).text == "UGFydA=="
+        assert registry.requests[f"GET /schemas/ids/{avro}"] == 1
+
+
+def test_the_files_that_the_registry_knows_need_no_references() -> None:
+    document = Document("protobuf", "QQ==", (("google/protobuf/timestamp.proto", "QQ=="),))
+    other = Document("protobuf", "QQ==", (*document.parts, ("other.proto", "QQ==")))
+    with schema_registry() as registry:
+        client = Registry({"url": registry.url, "auto.register.schemas": "true"})
+
+        assert client.id_of("p-value", document) == 1
+        with pytest.raises(UnfitError, match="imports others"):
+            client.id_of("p-value", other)
+
+
+def test_a_pause_that_the_registry_asks_for_is_not_taken() -> None:
+    with schema_registry() as registry:
+        number = registry.add("a-value", SCHEMA)
+        registry.fails, registry.retry_after = 1, "86400"
+
+        assert Registry({"url": registry.url, **AGAIN}).by_id(number).text == SCHEMA

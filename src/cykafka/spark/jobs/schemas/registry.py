@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +46,10 @@ _CHOICES = {
     "subject.name.strategy.type": ("TOPIC", "RECORD", "TOPIC_RECORD"),
 }
 _NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "cache.latest.ttl.sec")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+# The options whose values are headers as they are.
+_HEADERS = ("bearer.auth.token", "bearer.auth.logical.cluster", "bearer.auth.identity.pool.id")
+_NO_HEADER = re.compile(r"[^!-~]")
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _MOST_REFERENCES = 1000
@@ -71,8 +77,12 @@ def mistakes(options: Mapping[str, str]) -> list[tuple[str, str]]:
             ("url", 'is missing: the address of Schema Registry, such as "http://host:8081"')
         )
     for url in settings["url"].split(",") if settings["url"] else []:
-        parts = urlsplit(url.strip())
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url.strip())
+            is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # the host or the port
+            is_url = False
+        if not is_url:
             found.append(("url", "expected http:// or https:// and a host"))
         elif "@" in parts.netloc:
             found.append(("url", 'put the user and the password into "basic.auth.user.info"'))
@@ -86,8 +96,13 @@ def mistakes(options: Mapping[str, str]) -> list[tuple[str, str]]:
         if settings[name] and not Path(settings[name]).is_file():
             found.append((name, f"there is no file {settings[name]}"))
     for name in _NUMBERS:
-        if not settings[name].isascii() or not settings[name].isdigit():
+        if not _WHOLE.fullmatch(settings[name]):
             found.append((name, "expected a whole number"))
+        elif name == "timeout" and not int(settings[name]):
+            found.append((name, "expected a whole number greater than 0"))
+    for name in _HEADERS:
+        if _NO_HEADER.search(settings[name]):  # the error of the HTTP library would quote it
+            found.append((name, "expected printable ASCII, without spaces and line breaks"))
     for name, choices in _CHOICES.items():
         if settings[name] not in choices:
             found.append((name, f"expected {' or '.join(choices)}"))
@@ -133,7 +148,8 @@ class Registry:
         self._lock = Lock()
         headers = {"Accept": _CONTENT}
         if given["basic.auth.user.info"]:
-            headers.update(urllib3.make_headers(basic_auth=given["basic.auth.user.info"]))
+            octets = base64.b64encode(given["basic.auth.user.info"].encode())
+            headers["Authorization"] = f"Basic {octets.decode()}"
         elif given["bearer.auth.token"]:
             headers["Authorization"] = f"Bearer {given['bearer.auth.token']}"
         for name, header in (
@@ -167,6 +183,7 @@ class Registry:
                 backoff_factor=int(given["retries.wait.ms"]) / 2000,
                 backoff_jitter=int(given["retries.wait.ms"]) / 4000,
                 raise_on_status=False,
+                respect_retry_after_header=False,  # it may be hours
             ),
         )
 
@@ -180,16 +197,16 @@ class Registry:
         UnfitError
             The schema is of a type that no format has.
         """
-        path = f"/schemas/ids/{number}?format=serialized"
-        found: Document = self._cached(path, lambda: self._document(self._get(path)))
+        path = f"/schemas/ids/{number}"
+        found: Document = self._cached(path, lambda: self._document(self._schema(path)))
         return replace(found, id=number)
 
     def version(self, subject: str, version: str = "latest") -> Document:
         """A version of a subject; errors as `by_id`."""
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version}?format=serialized"
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
 
         def find() -> Document:
-            answer = self._get(path)
+            answer = self._schema(path)
             return replace(self._document(answer), id=int(answer["id"]))
 
         found: Document = self._cached(path, find, expires=version == "latest")
@@ -197,7 +214,9 @@ class Registry:
 
     def id_of(self, subject: str, document: Document) -> int:
         """The id of a schema in a subject, which is registered with auto.register.schemas."""
-        if document.parts and not document.references:
+        # The registry knows Google's own files.
+        imports = [name for name, _ in document.parts if not name.startswith("google/protobuf/")]
+        if imports and not document.references:
             raise UnfitError(
                 "the schema imports others: register them and the schema, and name it as "
                 "SUBJECT:VERSION"
@@ -243,13 +262,17 @@ class Registry:
         if reference.name in parts or len(parts) > _MOST_REFERENCES:
             return
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-        answer = self._get(path + "?format=serialized")
+        answer = self._schema(path)
         for each in _references(answer):
             self._collect(each, parts)
         parts[reference.name] = answer["schema"]
 
-    def _get(self, path: str) -> Any:
-        return self._ask("GET", path)
+    def _schema(self, path: str) -> Any:
+        answer = self._ask("GET", path)
+        if answer.get("schemaType") == FORMS["protobuf"]:
+            # Only Protobuf has this format: with Avro some registries fail.
+            answer = self._ask("GET", f"{path}?format=serialized")
+        return answer
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         import urllib3
