@@ -10,13 +10,16 @@ from typing import Any
 import proto_files
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from schema_registry import schema_registry
 
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.errors import explained
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
 from cykafka.spark.jobs.schemas.columns import check_schemas
 from cykafka.spark.jobs.schemas.document import Document, SchemaSource
+from cykafka.spark.jobs.schemas.registry import RegistryError
 from cykafka.spark.jobs.toml import to_toml
 
 URL = {"registry.url": "http://registry:8081"}
@@ -114,3 +117,35 @@ def test_missing_libraries_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> 
         check_schemas(loaded(decode="avro", **{"registry.url": "http://no-library:1"}))
 
     assert explained(caught.value).endswith("pip install 'cykafka[spark-schemas]'")
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "words"),
+    [
+        ({"encode_schema": "none-value:7"}, RegistryError, 'key "encode": .*subject none-value'),
+        ({"encode_schema": {"type": "record"}}, ConfigError, 'key "encode": it is no Avro schema'),
+    ],
+)
+def test_a_schema_to_write_is_checked_before_the_topics_are_known(
+    more: Any, error: type[Exception], words: str
+) -> None:
+    with schema_registry() as registry:
+        config = loaded(
+            "mirror",
+            to=None,
+            decode="none",
+            encode="avro",
+            transform="SELECT struct(1 AS id) AS value, 't' AS topic FROM records",
+            **{"registry.url": registry.url},
+            **more,
+        )
+
+        with pytest.raises(error, match=words):
+            check_schemas(config)
+
+
+def test_representations_have_no_secrets() -> None:
+    options = (("basic.auth.user.info", "ada:secret"),)
+
+    assert "secret" not in repr(Decoder("json", options, None))
+    assert "secret" not in repr(Encoder("json", options, None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ class Decoder:
     """
 
     form: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     document: Document | None
     message: str = ""
 
@@ -186,7 +186,7 @@ class Encoder:
     """
 
     form: str
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     source: SchemaSource | None
     must: bool = False
     dry: bool = False

@@ -105,9 +105,10 @@ def check_schemas(config: Any) -> None:
                     decoder.reader.check(newest)
     if isinstance(config, EncodeKeys) and config.encode != "none":
         to = getattr(config, "to", None)
+        source = config.encode_schema
         with _naming("encode"):
-            if to:
-                _encoder(config).writer(to)
+            if to or (source and (source.subject or source.document)):
+                _encoder(config).writer(to or "")
             if to and config.registry.get("auto.register.schemas") != "true":
                 _encoder(config).number(to)
 
