@@ -128,6 +128,25 @@ def test_archive_decodes_and_replay_encodes_again(
                   encode_schema=f"{other_topic}-small:latest", **keys)  # fmt: skip
 
 
+def test_replay_sends_bad_json_unchanged(
+    bench: Bench, registry: SchemaRegistry, keys: dict[str, str], topic: str, other_topic: str,
+    places: dict[str, str],
+) -> None:  # fmt: skip
+    schema = {"type": "record", "name": "Read", "fields": [
+        {"name": "id", "type": ["null", "long"]},
+        {"name": "n", "type": ["null", "int"]}]}  # fmt: skip
+    number = registry.add(f"{other_topic}-value", schema)
+    values = [b'{"id": 1, "n": 2}', b'{"id": "text", "n": 3}']
+    bench.send(topic, [{"value": each, "partition": 0} for each in values])
+    bench.run("archive", topics=topic, decode="json", schema="id BIGINT, n INT", **places)
+
+    bench.run("replay", path=places["path"], to=other_topic, encode="avro", **keys)
+
+    # Spark could read "n" of the second one.
+    sent = [each.value() for each in bench.read(other_topic, 2)]
+    assert sent == [avro(number, schema, id=1, n=2), values[1]]
+
+
 def test_replay_refuses_values_of_types_that_do_not_fit_together(
     bench: Bench, registry: SchemaRegistry, keys: dict[str, str], tmp_path: Path
 ) -> None:

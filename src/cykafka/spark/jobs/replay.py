@@ -185,6 +185,8 @@ def _needed(config: Replay, there: StructType) -> StructType:
     decoded = _decoded_column(config, there)
     if decoded is not None:
         schema = schema.add(decoded)
+        if "error" in there.names:
+            schema = schema.add("error", "string")
     needed: StructType = schema
     return needed
 
@@ -304,9 +306,12 @@ def _sender(
     seen = Observation()
     topic = F.lit(config.to) if config.to else F.col("topic")
     for name in set(FORMS) & set(ordered.columns):  # none without the key encode
-        made = encoded(config, F.col(name), topic, must=True)
+        good = F.col(name)
+        if "error" in ordered.columns:  # a bad record in JSON has the fields that Spark could read
+            good = F.when(F.col("error").isNull(), good)
+        made = encoded(config, good, topic, must=True)
         # Values that are not decoded are those of bad records, and null.
-        value = F.when(F.col(name).isNull(), F.col("value")).otherwise(F.col("_encoded.value"))
+        value = F.when(good.isNull(), F.col("value")).otherwise(F.col("_encoded.value"))
         ordered = ordered.withColumn("_encoded", made).withColumn("value", value)
     out = ordered.select(
         "key",
