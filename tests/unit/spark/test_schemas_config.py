@@ -83,6 +83,10 @@ def test_files_of_schemas(tmp_path: Path) -> None:
         ("archive", {"decode": "protobuf", "schema": __file__, **URL}, "no set of descriptors"),
         ("archive", {"decode": "envelope-json", "schema": "s:1", **URL}, "not in the wire format"),
         ("archive", URL, 'key "registry" has no effect'),
+        ("archive", {"decode": "avro", "partition_by": "message_type", **URL},
+         "identity of message_type: expected one of avro.<field>, date, key"),
+        ("archive", {"decode": "avro", "schema": AVRO, "partition_by": "json.id", **URL},
+         "identity of json.id: expected one of avro.<field>"),
         ("mirror", {"encode": "avro"}, r'key "encode" needs the table \[registry\]'),
         ("mirror", {"encode": "avro", **URL}, 'key "encode" = \'avro\': it encodes'),
         ("mirror", {"encode_schema": "s:1"}, 'key "encode_schema" has no effect'),
@@ -95,6 +99,13 @@ def test_files_of_schemas(tmp_path: Path) -> None:
 def test_mistakes_are_reported_with_their_keys(job: str, keys: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         loaded(job, **keys)
+
+
+@pytest.mark.parametrize("form", ["avro", "json", "protobuf"])
+def test_archives_may_be_partitioned_by_decoded_fields(form: str) -> None:
+    config = loaded(decode=form, partition_by=["topic", f"{form}.id"], **URL)
+
+    assert config.partitions == ["status", "topic", f"{form}.id"]
 
 
 def test_secrets_of_the_registry_are_hidden() -> None:

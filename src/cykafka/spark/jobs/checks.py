@@ -319,11 +319,11 @@ def _partitions(config: Archive) -> Iterator[Problem]:
     raw = {"key"} if config.keep_raw else set()
     records = {"topic", "date", "partition", "offset", "timestampType", *raw}
     times = {"timestamp"}
-    if config.decode != "none":
+    if config.envelope != "none":
         records |= {"message_id", "trace_id", "message_type"}
         times.add("sent_time")
-    if config.value_schema is not None:
-        records.add("json.<field>")
+    if config.form != "none":
+        records.add(f"{config.form}.<field>")
     names: set[str] = set()
     for text in config.partition_by:
         each = parse(text)
@@ -339,7 +339,7 @@ def _partition_fault(
     config: Archive, each: Expression, records: set[str], times: set[str]
 ) -> str | None:
     # The fields of a schema are known only to Spark.
-    is_field = each.column.startswith("json.") and "json.<field>" in records
+    is_field = config.form != "none" and each.column.startswith(f"{config.form}.")
     timed = each.function in ("year", "month", "day", "hour")
     allowed = times if timed else records
     if each.column not in allowed and not is_field:
