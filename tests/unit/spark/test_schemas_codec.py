@@ -277,6 +277,35 @@ def test_avro_arrays_without_a_limit_are_refused(items: Any) -> None:
             work(written)
 
 
+SYMBOLS = [f"S{number}" for number in range(500)]
+DEEP: Any = {"type": "enum", "name": "E", "symbols": SYMBOLS}
+for _ in range(9):
+    DEEP = ["null", "string", {"type": "array", "items": {"type": "map", "values": DEEP}}]
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes"),
+    [
+        (json.loads(json.dumps(DEEP).replace('"S499"', '"other"')), DEEP),
+        (["null", "long"], ["null", "int", "string"]),
+        ("long", {"type": "map", "values": "long"}),
+    ],
+)
+def test_avro_each_branch_and_symbol_of_the_newest_schema_is_checked(
+    reads: Any, writes: Any
+) -> None:
+    fields = [{"name": "f", "type": writes}, {"name": "t", "type": TREE["fields"][1]["type"]}]
+    newest = Document("avro", json.dumps({**TREE, "fields": fields}), id=7)
+
+    def reader_of(kind: Any) -> AvroReader:
+        own = {**TREE, "fields": [{"name": "f", "type": kind}]}
+        return AvroReader(Document("avro", json.dumps(own)))
+
+    reader_of(writes).check(newest)
+    with pytest.raises(UnfitError, match="it cannot read what schema 7 writes"):
+        reader_of(reads).check(newest)
+
+
 def test_avro_fields_without_a_default_are_needed_in_all_depths() -> None:
     part = {"type": "record", "name": "P", "fields": [
         {"name": "x", "type": "int"}, {"name": "y", "type": ["null", "int"]},
