@@ -35,6 +35,8 @@ class SchemaRegistry:
         How many of the next requests fail with 503.
     retry_after : str
         The header Retry-After of these answers.
+    deleted : set of str
+        Subjects that are found only with deleted=true; the ids of their schemas stay.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SchemaRegistry:
         self.requests: Counter[str] = Counter()
         self.fails = 0
         self.retry_after = ""
+        self.deleted: set[str] = set()
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -108,8 +111,8 @@ class SchemaRegistry:
         elif expected and given != expected:
             status, answer = 401, {"error_code": 401, "message": "Unauthorized"}
         else:
-            status, answer = self._found(request.command, path, body)
-            if query and answer.get("schemaType") != "PROTOBUF":
+            status, answer = self._found(request.command, path, body, "deleted=true" in query)
+            if "format=" in query and answer.get("schemaType") != "PROTOBUF":
                 # So do some versions of Confluent's registry with Avro.
                 status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
         content = json.dumps(answer).encode()
@@ -121,7 +124,9 @@ class SchemaRegistry:
         request.end_headers()
         request.wfile.write(content)
 
-    def _found(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    def _found(
+        self, method: str, path: str, body: dict[str, Any], has_deleted: bool
+    ) -> tuple[int, Any]:
         match = ROUTE.fullmatch(path)
         if match is None:
             return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -134,7 +139,7 @@ class SchemaRegistry:
         if method == "POST":
             return self._posted(subject, path.endswith("/versions"), body)
         ids = self._subjects.get(subject, [])
-        if not ids:
+        if not ids or (subject in self.deleted and not has_deleted):
             return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
         place = len(ids) if version == "latest" else int(version)
         if not 1 <= place <= len(ids):

@@ -164,6 +164,7 @@ def test_references_follow_those_that_they_refer_to() -> None:
             registry.add(f"{name}-value", f'"{name}"', references=before)
             before = [{"name": name, "subject": f"{name}-value", "version": 1}]
         top = registry.add("top-value", '"top"', references=before)
+        registry.deleted |= {"a-value", "top-value"}
 
         document = Registry({"url": registry.url}).by_id(top)
 

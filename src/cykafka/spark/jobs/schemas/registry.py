@@ -262,16 +262,18 @@ class Registry:
         if reference.name in parts or len(parts) > _MOST_REFERENCES:
             return
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-        answer = self._schema(path)
+        # Records of subjects that are deleted may still be there. An id finds its schema, too.
+        answer = self._schema(path, "?deleted=true")
         for each in _references(answer):
             self._collect(each, parts)
         parts[reference.name] = answer["schema"]
 
-    def _schema(self, path: str) -> Any:
-        answer = self._ask("GET", path)
+    def _schema(self, path: str, query: str = "") -> Any:
+        answer = self._ask("GET", path + query)
         if answer.get("schemaType") == FORMS["protobuf"]:
             # Only Protobuf has this format: with Avro some registries fail.
-            answer = self._ask("GET", f"{path}?format=serialized")
+            query += "&" if query else "?"
+            answer = self._ask("GET", f"{path}{query}format=serialized")
         return answer
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
