@@ -245,7 +245,7 @@ def test_avro_defaults_of_bytes_and_of_records_are_values() -> None:
     assert reader.reader_of(document)(written)[0].to_pylist() == [expected]
 
 
-TREE = {"type": "record", "name": "R", "fields": [
+TREE: Any = {"type": "record", "name": "R", "fields": [
     {"name": "id", "type": "int"},
     {"name": "tree", "type": {"type": "record", "name": "T", "fields": [
         {"name": "next", "type": ["null", "T"]}]}}]}  # fmt: skip

@@ -105,7 +105,8 @@ class Decoder:
         def decode(values: pa.Array) -> pa.Array:
             return self.decode(values)
 
-        kind = from_arrow_type(pa.struct([("data", self.reader.kind), ("error", pa.string())]))
+        made = pa.struct([("data", self.reader.kind), ("error", pa.string())])
+        kind = from_arrow_type(made, prefer_timestamp_ntz=True)
         # Spark must not decode a value twice, once for a condition.
         of_arrow: Any = functions
         column: Column = of_arrow.arrow_udf(decode, kind).asNondeterministic()(value)
