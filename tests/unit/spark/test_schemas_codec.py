@@ -203,6 +203,7 @@ def registry_document(registry: SchemaRegistry, subject: str) -> Document:
         ({"type": "record", "name": "N", "fields": [{"name": "x", "type": "Missing"}]},
          "no Avro schema"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "50 digits"),
+        ({"type": "bytes", "logicalType": "decimal"}, "a decimal has the precision None"),
         ({"type": "record", "name": "E", "fields": []}, "no fields"),
     ],
 )  # fmt: skip
@@ -628,6 +629,14 @@ def test_schemas_are_registered_only_on_request(registry: SchemaRegistry, regist
     subjects = registry.subjects()
     assert subjects[f"t-shop.Auto{registers}"] == subjects[f"u-shop.Auto{registers}"] == [number]
     assert made[0] == avro(number, schema, {"id": 1, "who": "a"})
+
+
+def test_a_schema_without_a_name_has_no_subject(registry: SchemaRegistry) -> None:
+    given = options(registry, **{"subject.name.strategy.type": "RECORD"})
+    source = SchemaSource(Document("json", '{"type": "object"}'))
+
+    with pytest.raises(UnfitError, match="the schema has no name"):
+        Encoder("json", given, source).number("topic")
 
 
 def test_values_that_do_not_fit_are_bad_or_fail(registry: SchemaRegistry) -> None:

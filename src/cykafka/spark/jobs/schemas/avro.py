@@ -212,9 +212,11 @@ class _Types:
         if kind == "map":
             item, read, write = self.of(schema["values"], within)
             return pa.map_(pa.string(), item), _values(read), _values(write)
-        logical = schema.get("logicalType")
+        logical = str(schema.get("logicalType"))
         if logical == "decimal" and kind in ("bytes", "fixed"):
-            digits = schema["precision"]
+            digits = schema.get("precision")
+            if not isinstance(digits, int) or digits < 1:
+                raise UnfitError(f"a decimal has the precision {digits}, expected 1 or more")
             if digits > _MOST_DIGITS:
                 raise UnfitError(f"a decimal has {digits} digits, and Spark has {_MOST_DIGITS}")
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same

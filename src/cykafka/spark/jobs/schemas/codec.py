@@ -222,10 +222,15 @@ class Encoder:
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
         registry = registry_of(dict(self.options))
+        strategy = registry.options["subject.name.strategy.type"]
+        if strategy != "TOPIC" and not writer.name:
+            raise UnfitError(
+                "the schema has no name, which registry.subject.name.strategy.type needs"
+            )
         subject = {
             "RECORD": writer.name,
             "TOPIC_RECORD": f"{topic}-{writer.name}",
-        }.get(registry.options["subject.name.strategy.type"], f"{topic}-value")
+        }.get(strategy, f"{topic}-value")
         with _naming(subject, topic):
             return registry.id_of(subject, self.source.document)
 
