@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cykafka.spark.jobs.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.spark.jobs.schemas.registry import NotFoundError, RegistryError, registry_of
-from cykafka.spark.jobs.schemas.wire import HEAD, NO_ID, Rows, schema_ids, without_head
+from cykafka.spark.jobs.schemas.wire import HEAD, NO_ID, Rows, schema_ids, told, without_head
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -147,7 +147,7 @@ class Decoder:
         except NotFoundError as error:
             words = f"Schema Registry has no schema with the id {number}: {error}"
         except UnfitError as error:
-            words = f"the schema {number} cannot be used: {error}"
+            words = f"the schema {number} cannot be used: {told(error)}"
         else:
             rows: Rows = read(payloads)
             return rows

@@ -270,7 +270,7 @@ class ProtobufReader:
             for number in map(int, (sizes > _SHALLOW).nonzero()[0]):
                 try:
                     self._class.FromString(payloads[number].as_py())
-                except DecodeError as error:
+                except (DecodeError, RecursionError) as error:
                     wrong[number] = f"{words}: {told(error)}"
             if wrong:
                 is_wrong = [number in wrong for number in range(len(payloads))]
