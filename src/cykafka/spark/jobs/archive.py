@@ -45,10 +45,9 @@ def begin(run: Run[Archive]) -> StreamingQuery:
 def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
     """Start a query into a folder of Parquet files, or a Delta table."""
     config = run.config
-    # Spark partitions by columns only.
-    records = records.withColumns(
-        {part.name: part.value(records) for part in parts if part.name not in records.columns}
-    )
+    for part in parts:  # Spark partitions by columns only
+        if part.name not in records.columns:
+            records = records.withColumn(part.name, part.value(records))
     folders = [part.name for part in parts]
     with naming("path", config.folder):
         folder = run.driver.folder(config.folder)
