@@ -154,6 +154,9 @@ class RealBroker(Broker):
         new = NewTopic(topic, partitions, config=config)
         self._admin.create_topics([new])[topic].result(timeout=TIMEOUT)
         self._topics.add(topic)
+        # Until the partitions are served, Java's idempotent producer may get stuck: a broker
+        # refuses its first batch and takes the second one.
+        self.end_offsets(topic, partitions)
 
     def _delete(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result(timeout=TIMEOUT)
