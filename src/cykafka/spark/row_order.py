@@ -94,10 +94,11 @@ class RowOrder:
     def _partitions(self, batch: pa.RecordBatch) -> pa.Array | None:
         """The partition of each row; None if not all are known, or all are the same."""
         options = self._options
-        if options.partition is not None:
-            partitions = batch.column(options.partition)
-        else:
+        given = None if options.partition is None else batch.column(options.partition)
+        if given is None or given.null_count == len(given):
             partitions = self._of_keys(batch)
+        else:
+            partitions = given
         if partitions is None or partitions.null_count:
             return None
         ends = pc.min_max(partitions)

@@ -28,7 +28,7 @@ def sort(batch: pa.RecordBatch, count: int = 3, **given: Any) -> row_order.Rows:
     return RowOrder(options(**given), counts).sort(batch)
 
 
-def batch(keys: list[str | None], **columns: list[Any]) -> pa.RecordBatch:
+def batch(keys: list[str | None], **columns: Any) -> pa.RecordBatch:
     return pa.record_batch({"key": keys, "n": list(range(len(keys))), **columns})
 
 
@@ -101,6 +101,12 @@ def test_rows_are_sorted_by_their_column_of_partitions() -> None:
     given = batch(["a"] * 4, place=[2, 0, 2, 1])
     rows = sort(given, partition="place")
     assert rows.batch.column("n").to_pylist() == [1, 3, 0, 2]
+
+
+def test_rows_are_sorted_by_their_keys_if_no_row_has_a_partition() -> None:
+    keys: list[str | None] = [f"key-{n % 10}" for n in range(100)]
+    given = batch(keys, place=pa.array([None] * 100, pa.int32()))
+    assert sort(given, partition="place").batch == sort(given).batch
 
 
 @pytest.mark.parametrize("places", [[2, None, 1], [2, -1, 1], [1, 1, 1]])

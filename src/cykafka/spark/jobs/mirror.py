@@ -13,6 +13,7 @@ from cykafka.spark.jobs.records import (
     DEAD_LETTER_TIME,
     HEADERS,
     dead_letter_headers,
+    filled,
     header,
     with_headers,
     without,
@@ -222,7 +223,7 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
     return rows.select(
         either(given("key"), F.col("source.key")).alias("key"),
         either(given("value"), F.col("source.value")).alias("value"),
-        either(sent, dead).cast(HEADERS).alias("headers"),
+        filled(either(sent, dead)).alias("headers"),
         either(topic, F.lit(config.dead_letter_topic).cast("string")).alias("topic"),
         either(partition, F.lit(None).cast("int")).alias("partition"),
         either(stamp, F.current_timestamp()).alias("timestamp"),

@@ -12,6 +12,7 @@ __all__ = [
     "DEAD_LETTER_TIME",
     "HEADERS",
     "dead_letter_headers",
+    "filled",
     "header",
     "last_header",
     "with_headers",
@@ -34,12 +35,22 @@ def header(name: str, value: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
+def filled(headers: Column) -> Column:
+    """An empty array instead of null, for rows that Spark sends to Python.
+
+    For each row, Spark computes the size of its Arrow batch, and Arrow then looks at all rows
+    before it whose array is null: 10 us a row in batches of 10,000.
+    """
+    from pyspark.sql import functions as F
+
+    return F.coalesce(headers.cast(HEADERS), F.array().cast(HEADERS))
+
+
 def with_headers(headers: Column, more: list[Column]) -> Column:
     """Append headers; `headers` may be null."""
     from pyspark.sql import functions as F
 
-    none = F.array().cast(HEADERS)
-    return F.concat(F.coalesce(headers.cast(HEADERS), none), F.array(*more).cast(HEADERS))
+    return F.concat(filled(headers), F.array(*more).cast(HEADERS))
 
 
 def without(headers: Column, names: tuple[str, ...]) -> Column:

@@ -16,7 +16,7 @@ from cykafka.spark.jobs.errors import told_by_spark
 from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
-from cykafka.spark.jobs.records import HEADERS
+from cykafka.spark.jobs.records import HEADERS, filled
 from cykafka.spark.jobs.schemas.columns import check_type, encoded
 from cykafka.spark.jobs.schemas.document import FORMS
 from cykafka.spark.jobs.session import Stopped
@@ -316,7 +316,7 @@ def _sender(
     out = ordered.select(
         "key",
         "value",
-        "headers",
+        filled(F.col("headers")).alias("headers"),
         topic.alias("topic"),
         (F.col("partition") if config.keep_partitions else F.lit(None).cast("int")).alias(
             "partition"
