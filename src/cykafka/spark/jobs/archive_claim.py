@@ -57,17 +57,22 @@ class Owner:
 
     def planned(self) -> int:
         """The last micro-batch that the checkpoint has planned; -1 before the first one."""
-        return max(numbers(self._state, "offsets"), default=-1)
+        return max(self._numbers("offsets"), default=-1)
 
     def has_committed(self) -> bool:
         """Whether the checkpoint has committed a micro-batch."""
-        return bool(numbers(self._state, "commits"))
+        return bool(self._numbers("commits"))
 
     def query(self) -> str | None:
         """The permanent id of the checkpoint's query; None before its first run."""
-        if not self._state.exists("metadata"):
-            return None
-        return str(json.loads(self._state.read("metadata"))["id"])
+        with naming("checkpoint", self._config.checkpoint):
+            if not self._state.exists("metadata"):
+                return None
+            return str(json.loads(self._state.read("metadata"))["id"])
+
+    def _numbers(self, name: str) -> set[int]:
+        with naming("checkpoint", self._config.checkpoint):
+            return numbers(self._state, name)
 
     def note(self) -> str:
         """The note of this run's archive."""
