@@ -23,7 +23,7 @@ def main() -> None:
         requirement.replace(" ", "").replace("'", '"')
         for requirement in importlib.metadata.requires("cykafka") or []
     }
-    for requirement in ("pyspark>=4.2", "pyarrow>=18"):
+    for requirement in ("pyspark>=4.0", "pyarrow>=18"):
         assert f'{requirement};extra=="spark"' in wanted, wanted
     assert all(";extra==" in requirement for requirement in wanted), wanted
 
