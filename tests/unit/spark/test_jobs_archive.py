@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive_files import File, Files, Undone, file_name, undone
+from cykafka.spark.jobs.archive_files import File, Files, file_name
+from cykafka.spark.jobs.checkpoint import Undone, undone
 from cykafka.spark.offsets import START_KEY
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.archive_files import numbers
+from cykafka.spark.jobs.checkpoint import numbers
 from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.formats import FOREIGN, MARKERS, NOTE
 from cykafka.spark.jobs.problems import ConfigError, wrong_value

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
+from cykafka.spark.jobs.checkpoint import undone
 from cykafka.spark.jobs.folders import AnyFolder
-from cykafka.spark.offsets import Offsets, Partition, parse_offsets, take_start
+from cykafka.spark.offsets import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
-__all__ = ["File", "Files", "Undone", "file_name", "numbers", "undone"]
+__all__ = ["File", "Files", "file_name"]
 
 # Spark, pyarrow and other readers skip files whose names begin with these characters, but names of
 # topics may. Such file names get a sign in front, which has no meaning in topics, paths, patterns.
@@ -55,52 +55,6 @@ class File:
     partition: int
     start: int
     end: int
-
-
-@dataclass(frozen=True)
-class Undone:
-    """A planned micro-batch without a commit, which Spark repeats.
-
-    `spans` has the first and the last offset of each partition.
-    """
-
-    number: int
-    spans: dict[Partition, tuple[int, int]]
-
-
-def undone(checkpoint: AnyFolder) -> Undone | None:
-    """The micro-batch that a query repeats when it starts from this checkpoint, if any."""
-    planned = max(numbers(checkpoint, "offsets"), default=None)
-    if planned is None or planned in numbers(checkpoint, "commits"):
-        return None
-    end, start = _planned(checkpoint, planned)
-    if planned > 0:
-        start = _planned(checkpoint, planned - 1)[0]
-    # The start of a new partition is not in the checkpoint; 0 is at or before it.
-    spans = {
-        each: (start.get(each, 0), behind - 1)
-        for each, behind in end.items()
-        if start.get(each, 0) < behind
-    }
-    return Undone(planned, spans)
-
-
-def numbers(checkpoint: AnyFolder, name: str) -> set[int]:
-    """The micro-batches in one of a checkpoint's logs: ``offsets`` or ``commits``."""
-    return {int(each) for each in checkpoint.names(name) if each.isascii() and each.isdigit()}
-
-
-def _planned(checkpoint: AnyFolder, number: int) -> tuple[Offsets, Offsets]:
-    """The end of a micro-batch; and its start, or {} if the end does not carry it."""
-    version, *lines = checkpoint.read(f"offsets/{number}").splitlines()
-    # After the version come a line of Spark's own and one line for each source: here one.
-    if version != "v1" or len(lines) != 2:
-        raise RuntimeError(
-            f"{checkpoint.address}/offsets/{number} has an unknown format; keep "
-            "spark.sql.streaming.offsetLog.formatVersion at 1"
-        )
-    end, start = take_start(json.loads(lines[1]))
-    return parse_offsets(end, "the checkpoint's offsets"), start or {}
 
 
 # Names, first and last offsets of files, by topic and partition.
