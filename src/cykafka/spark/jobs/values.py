@@ -95,7 +95,7 @@ def read_schema(value: Any) -> Schema:
         return Schema(words)
     try:
         words = Path(words).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: ~nobody/file
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:  # RuntimeError: no such user
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
             f"{value!r} is no DDL ('id BIGINT, name STRING') and no file: {reason}"

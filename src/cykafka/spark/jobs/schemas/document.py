@@ -138,7 +138,7 @@ def read_source(value: Any, form: str) -> SchemaSource:
 def _read(name: str) -> bytes:
     try:
         return Path(name).expanduser().read_bytes()
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~nobody/file
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"{name!r} is no SUBJECT:VERSION and no file: {reason}") from None
 
