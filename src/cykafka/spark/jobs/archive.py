@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim, Owner
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.archive_tasks import FOLDERS, WriteFiles, knows_zone, local_path, staging
+from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.schemas.columns import decoded
-from cykafka.spark.jobs.streams import counted, finish, records_stream, start
+from cykafka.spark.jobs.spark_log import LoggedFiles, has_spark_log
+from cykafka.spark.jobs.streams import METRICS, counted, finish, records_stream, start
 from cykafka.spark.jobs.tables import check_columns, check_loaded
 
 if TYPE_CHECKING:
@@ -38,31 +40,56 @@ def run(run: Run[Archive]) -> Summary:
 def begin(run: Run[Archive]) -> StreamingQuery:
     """Start the query."""
     check_loaded(run)
-    records, parts = _rows(run)
-    return (_iceberg if run.config.format == "iceberg" else _folder)(run, records, parts)
+    parts = [parse(text) for text in run.config.partitions]
+    if run.config.format == "iceberg":
+        return _iceberg(run, _rows(run, parts), parts)
+    with naming("path", run.config.folder):
+        folder = run.driver.folder(run.config.folder)
+    work = _work(run, folder, parts)
+    return _into_folder(run, folder, work, parts)
 
 
-def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
+def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> WriteFiles | None:
+    """The work of tasks that write the files themselves; None: Spark has to write them."""
+    config = run.config
+    names = tuple(str(part) for part in parts)
+    zone = str(run.spark.conf.get("spark.sql.session.timeZone"))
+    by_sql = config.reads_values or not config.keep_raw or not {*names} <= {*FOLDERS}
+    if config.format != "parquet" or by_sql:
+        return None
+    address = folder.address
+    if config.file_names == "deterministic":
+        address = run.driver.folder(staging(config, folder)).address
+    elif not has_spark_log(run.spark):
+        return None
+    archive, place = local_path(folder.address), local_path(address)
+    if archive is None or place is None or not knows_zone(zone):
+        return None
+    return WriteFiles(place, names, zone, config.compression)
+
+
+def _into_folder(
+    run: Run[Archive], folder: AnyFolder, work: WriteFiles | None, parts: list[Expression]
+) -> StreamingQuery:
     """Start a query into a folder of Parquet files, or a Delta table."""
     config = run.config
-    for part in parts:  # Spark partitions by columns only
-        if part.name not in records.columns:
-            records = records.withColumn(part.name, part.value(records))
+    rows = _folder_rows(run, parts) if work is None else _reports(run, work)
     folders = [part.name for part in parts]
-    with naming("path", config.folder):
-        folder = run.driver.folder(config.folder)
     with naming("checkpoint", config.checkpoint):
         claim = Claim(run, folder, parts)
     claim.check()
     if config.format == "delta" and folder.exists(MARKERS["delta"]):
         table = run.spark.read.format("delta").load(run.place(config.folder))
-        check_columns(run, table.schema, records.schema)
-    by_spark = config.format == "delta" or config.file_names == "spark"
+        check_columns(run, table.schema, rows.schema)
+    has_offsets = config.format == "parquet" and config.file_names == "deterministic"
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         claim.make()
-        if not by_spark:
-            return writer.foreachBatch(Files(run, folder, folders, claim).write)
+        if has_offsets:
+            by_tasks = work is not None
+            return writer.foreachBatch(Files(run, folder, folders, claim, by_tasks).write)
+        if work is not None:
+            return writer.foreachBatch(LoggedFiles(run.spark, folder.address).write)
         writer = (
             writer.format(config.format)
             .partitionBy(*folders)
@@ -71,8 +98,8 @@ def _folder(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> S
         )
         return writer.option("mergeSchema", "true") if config.merge_schema else writer
 
-    query = start(run, records, prepare)
-    if by_spark:
+    query = start(run, rows, prepare)
+    if not has_offsets:
         try:
             claim.take()
         except BaseException:
@@ -98,8 +125,25 @@ def _iceberg(run: Run[Archive], records: DataFrame, parts: list[Expression]) -> 
     return start(run, records, lambda writer: writer.foreachBatch(appends.write))
 
 
-def _rows(run: Run[Archive]) -> tuple[DataFrame, list[Expression]]:
-    """The rows to write, and what partitions them."""
+def _reports(run: Run[Archive], work: WriteFiles) -> DataFrame:
+    """The files that the tasks write."""
+    from pyspark.sql import functions as F
+
+    files = records_stream(run, work)
+    return files.observe(METRICS, *(F.sum(name).alias(name) for name in ("records", "bytes")))
+
+
+def _folder_rows(run: Run[Archive], parts: list[Expression]) -> DataFrame:
+    """The rows to write, with a column for each level of folders."""
+    records = _rows(run, parts)
+    for part in parts:  # Spark partitions by columns only
+        if part.name not in records.columns:
+            records = records.withColumn(part.name, part.value(records))
+    return records
+
+
+def _rows(run: Run[Archive], parts: list[Expression]) -> DataFrame:
+    """The rows to write."""
     from pyspark.sql import functions as F
 
     config = run.config
@@ -113,7 +157,6 @@ def _rows(run: Run[Archive]) -> tuple[DataFrame, list[Expression]]:
         records = records.withColumn("status", status)
         columns += ["error", *(_ENVELOPE if config.envelope != "none" else ())]
         columns += [config.form] if config.form != "none" else []
-    parts = [parse(text) for text in config.partitions]
     used = {"topic", *(part.column for part in parts)}
     columns += [name for name in ("status", "topic", "date") if name in used]
-    return records.select(*columns), parts
+    return records.select(*columns)

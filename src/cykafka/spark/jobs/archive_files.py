@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
+from cykafka.spark.jobs.archive_tasks import Staged, staging, written
 from cykafka.spark.jobs.checkpoint import undone
 from cykafka.spark.jobs.folders import AnyFolder
 from cykafka.spark.offsets import Partition
@@ -64,7 +64,7 @@ _Found: TypeAlias = dict[Partition, list[tuple[str, int, int]]]
 class Files:
     """Writes micro-batches as files with their offsets in their names.
 
-    Spark writes a batch to a staging folder beside the archive, with a file for each partition and
+    A batch is written to a staging folder beside the archive, with a file for each partition and
     date. When the batch is complete, the files are renamed into the archive. If a crash came
     before a batch's commit, the repeated batch replaces the files of its first attempt. The
     checkpoint says which batch that is and which offsets it has. No other batch replaces files. So
@@ -78,20 +78,26 @@ class Files:
     folders : list of str
         The columns that become folders.
     claim : Claim
+    by_tasks : bool
+        Whether the tasks have written the files (`archive_tasks`). Else the batches have the
+        records, which Spark writes.
     """
 
     def __init__(
-        self, run: Run[Archive], folder: AnyFolder, folders: list[str], claim: Claim
+        self,
+        run: Run[Archive],
+        folder: AnyFolder,
+        folders: list[str],
+        claim: Claim,
+        by_tasks: bool,
     ) -> None:
         config = run.config
         self._folder = folder
         self._folders = folders
         self._claim = claim
+        self._by_tasks = by_tasks
         self._compression = config.compression
-        # Use a subfolder for this job: the staging folder may have other content.
-        staging = config.staging or folder.address.rstrip("/") + ".unfinished"
-        job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
-        self._staging = run.driver.folder(f"{staging.rstrip('/')}/cykafka-{job}")
+        self._staging = run.driver.folder(staging(config, folder))
         self._staging.delete()  # a crash may have left files
         self._undone = undone(run.driver.folder(config.checkpoint))
         self._made: set[str] = set()
@@ -99,16 +105,8 @@ class Files:
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a micro-batch."""
-        place = uuid.uuid4().hex
-        staged = f"{self._staging.address}/{place}"
-        count = self._stage(batch, staged)
-        moves, there = self._staged(batch.sparkSession, staged)
-        if there != count:
-            raise RuntimeError(
-                f"the micro-batch has {count} records, but only {there} of them are in the files "
-                f"in {staged}: check that all workers and the driver use the same file system, "
-                "and that no other program deletes files there"
-            )
+        staged = written(batch, self._staging) if self._by_tasks else self._by_spark(batch)
+        moves = [(each.path, self._file(each)) for each in staged]
         if moves:
             self._claim.take()
         files = {file for _, file in moves}
@@ -117,24 +115,38 @@ class Files:
             if file.folder not in self._made:
                 self._folder.make(file.folder)
                 self._made.add(file.folder)
-            self._folder.take(self._staging, f"{place}/{source}", f"{file.folder}/{file.name}")
+            self._folder.take(self._staging, source, f"{file.folder}/{file.name}")
         self._remember(files)
         self._staging.delete()
 
-    def _stage(self, batch: DataFrame, staged: str) -> int:
-        """Write the batch to the staging folder and return its number of records."""
+    def _file(self, staged: Staged) -> File:
+        """The file of the archive that a staged file becomes."""
+        offsets = staged.topic, staged.partition, staged.start, staged.end
+        return File(staged.folder, file_name(*offsets), *offsets)
+
+    def _by_spark(self, batch: DataFrame) -> list[Staged]:
+        """Let Spark write the records of a batch to the staging folder."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         seen = Observation()
-        batch = batch.observe(seen, F.count(F.lit(1)).alias("count"))
-        batch.withColumn("_partition", F.col("partition")).write.partitionBy(
+        observed = batch.observe(seen, F.count(F.lit(1)).alias("count"))
+        place = uuid.uuid4().hex  # a task of an attempt that failed may still write elsewhere
+        observed.withColumn("_partition", F.col("partition")).write.partitionBy(
             *self._folders, "_partition"
-        ).option("compression", self._compression).parquet(staged)
-        return int(seen.get.get("count") or 0)
+        ).option("compression", self._compression).parquet(f"{self._staging.address}/{place}")
+        staged = self._look_at_staged(batch.sparkSession, place)
+        count, there = int(seen.get.get("count") or 0), sum(each.records for each in staged)
+        if there != count:
+            raise RuntimeError(
+                f"the micro-batch has {count} records, but only {there} of them are in the files "
+                f"in {self._staging.address}: check that all workers and the driver use the same "
+                "file system, and that no other program deletes files there"
+            )
+        return staged
 
-    def _staged(self, spark: SparkSession, staged: str) -> tuple[list[tuple[str, File]], int]:
-        """The staged files of a batch with their final names, and their number of records.
+    def _look_at_staged(self, spark: SparkSession, place: str) -> list[Staged]:
+        """The files that Spark wrote to this place in the staging folder.
 
         This reads the column `offset` of the files. The offsets of the batch are known without it,
         but those of each date are not.
@@ -144,7 +156,7 @@ class Files:
         files = (
             spark.read.schema("offset BIGINT")
             .option("recursiveFileLookup", "true")
-            .parquet(staged)
+            .parquet(f"{self._staging.address}/{place}")
             .groupBy(F.col("_metadata.file_path").alias("file"))
             .agg(
                 F.min("offset").alias("start"),
@@ -152,17 +164,16 @@ class Files:
                 F.count(F.lit(1)).alias("records"),
             )
         )
-        moves, there = [], 0
+        found = []
         depth = len(self._folders) + 2
         for row in files.collect():
             parts = unquote(row.file).rsplit("/", depth)[1:]  # Spark gives URIs
             values = [part.partition("=")[2] for part in parts[:-1]]
             topic, partition = values[self._folders.index("topic")], int(values[-1])
-            name = file_name(topic, partition, row.start, row.end)
-            file = File("/".join(parts[:-2]), name, topic, partition, row.start, row.end)
-            moves.append(("/".join(parts), file))
-            there += row.records
-        return moves, there
+            span = row.start, row.end, row.records
+            folder, path = "/".join(parts[:-2]), "/".join([place, *parts])
+            found.append(Staged(path, folder, topic, partition, *span, bytes=0))
+        return found
 
     def _clear(self, files: set[File], number: int) -> None:
         """Delete the files that the batch's first attempt left, except those to be replaced.

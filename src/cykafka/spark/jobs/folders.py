@@ -80,6 +80,10 @@ class Folder:
         """Whether this file or folder exists."""
         return bool(self._fs.exists(self._path(name)))
 
+    def status(self, name: str) -> Any:
+        """Hadoop's FileStatus of a file."""
+        return self._fs.getFileStatus(self._path(name))
+
     def names(self, name: str = "") -> Iterator[str]:
         """The names of the folder's entries, in no order; empty if the folder does not exist."""
         if self._local is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-__all__ = ["STOP_FILE", "StoppableSource"]
+__all__ = ["STOP_FILE", "StoppableReader", "StoppableSource"]
 
 # The option with the name of the file whose existence stops the stream.
 STOP_FILE = "stopfile"
@@ -33,11 +33,18 @@ class StoppableSource(CyKafkaDataSource):
         return "cykafka_stoppable"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options, stop_file = self.stream_options()
+        return StoppableReader(options, schema, stop_file)
+
+    def stream_options(self) -> tuple[ReadOptions, str]:
+        """The options of a stream, and the name of the file."""
         options = {name: value for name, value in self.options.items() if name != STOP_FILE}
-        return _Reader(ReadOptions.of(options, "stream"), schema, self.options[STOP_FILE])
+        return ReadOptions.of(options, "stream"), self.options[STOP_FILE]
 
 
-class _Reader(StreamReader):
+class StoppableReader(StreamReader):
+    """Reads a stream, and plans no more micro-batches once the file exists."""
+
     def __init__(self, options: ReadOptions, schema: StructType, stop_file: str) -> None:
         super().__init__(options, schema)
         self._stop_file = stop_file

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.config import StreamConfig
     from cykafka.spark.jobs.metrics import JobMetrics
     from cykafka.spark.jobs.session import Run
+    from cykafka.spark.jobs.task_work import TaskWork
 
-__all__ = ["counted", "counts_of", "finish", "observed", "records_stream", "send", "start",
-           "total_bytes", "would_send"]  # fmt: skip
+__all__ = ["METRICS", "counted", "counts_of", "finish", "observed", "records_stream", "send",
+           "start", "total_bytes", "would_send"]  # fmt: skip
 
 _POLL_S = 0.25
-_METRICS = "cykafka"
+# The name of the observed metrics that `Tally` counts.
+METRICS = "cykafka"
 # How Spark calls a source in the status of a query: Getting offsets from org....Class@288bc477
 _SOURCE = re.compile(r"\S+@[0-9a-f]+\b")
 _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
@@ -50,8 +52,11 @@ class _SparkLostError(RuntimeError):
         )
 
 
-def records_stream(run: Run[StreamConfig]) -> DataFrame:
-    """A stream of the job's topics, with headers; by default from the earliest offsets."""
+def records_stream(run: Run[StreamConfig], work: TaskWork | None = None) -> DataFrame:
+    """A stream of the job's topics, with headers; by default from the earliest offsets.
+
+    With `work` the tasks do this work with their records, and the stream has what they report.
+    """
     import pyspark
 
     from cykafka.spark.versions import HAS_READ_LIMITS
@@ -63,7 +68,9 @@ def records_stream(run: Run[StreamConfig]) -> DataFrame:
             "and profile, and the data source itself, work with it"
         )
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
+    from cykafka.spark.jobs.task_work import working_source
 
+    source = StoppableSource if work is None else working_source(work)
     options = run.config.source_options()
     given = {name.lower() for name in options}
     if given.isdisjoint(_STARTING):
@@ -71,8 +78,8 @@ def records_stream(run: Run[StreamConfig]) -> DataFrame:
     if "maxoffsetspertrigger" not in given:
         options["maxOffsetsPerTrigger"] = str(most_offsets(options))
     options[STOP_FILE] = str(run.stop_file)
-    run.spark.dataSource.register(StoppableSource)
-    reader = run.spark.readStream.format(StoppableSource.name()).options(**options)
+    run.spark.dataSource.register(source)
+    reader = run.spark.readStream.format(source.name()).options(**options)
     return reader.option("includeHeaders", "true").load()
 
 
@@ -95,7 +102,7 @@ def counted(records: DataFrame, **counts: Column) -> DataFrame:
     from pyspark.sql import functions as F
 
     return records.observe(
-        _METRICS,
+        METRICS,
         F.count(F.lit(1)).alias("records"),
         total_bytes().alias("bytes"),
         *counts_of(counts),
@@ -104,7 +111,7 @@ def counted(records: DataFrame, **counts: Column) -> DataFrame:
 
 def observed(rows: DataFrame, **counts: Column) -> DataFrame:
     """Return the rows to write such that Spark counts those that meet the conditions."""
-    return rows.observe(f"{_METRICS}-out", *counts_of(counts))
+    return rows.observe(f"{METRICS}-out", *counts_of(counts))
 
 
 def counts_of(counts: Mapping[str, Column]) -> list[Column]:
@@ -205,7 +212,7 @@ class Tally:
                 continue
             metrics: dict[str, Any] = {}
             for name, values in (report.get("observedMetrics") or {}).items():
-                metrics.update(_named(values) if name.startswith(_METRICS) else {})
+                metrics.update(_named(values) if name.startswith(METRICS) else {})
             if not metrics and not report.get("numInputRows"):
                 self._take_lag(report)
                 continue  # no data, and the next batch will have the same number
@@ -229,7 +236,9 @@ class Tally:
             int(metrics.get("bad") or 0),
             named,
         )
-        self.speed = float(report.get("processedRowsPerSecond") or 0.0)
+        # Spark's own rate counts rows, which may be reports of tasks instead of records.
+        ms = report.get("batchDuration") or 0
+        self.speed = 1000 * int(metrics.get("records") or 0) / ms if ms else 0.0
         passed = 0
         for source in report.get("sources", ()):
             ranges = ranges_of(source)

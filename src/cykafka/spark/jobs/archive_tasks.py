@@ -1,0 +1,272 @@
+"""An archive whose tasks write the Parquet files themselves, so that no record passes the JVM.
+
+That takes half of the time of Spark's own writer. It is for records as they are: columns that SQL
+makes exist only in the JVM, and pyarrow's writer is for folders of the local file system.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import uuid
+import zoneinfo
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.parquet import ParquetWriter
+
+from cykafka.spark.jobs.folders import AnyFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from cykafka.spark.jobs.config import Archive
+
+__all__ = ["FOLDERS", "Staged", "WriteFiles", "knows_zone", "local_path", "staging", "written"]
+
+# The columns that may become folders.
+FOLDERS = ("topic", "date")
+
+# A file's row groups have at least so many bytes in memory. Less is written only if all open files
+# of a task together have as many as a task may keep.
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_TASK_BYTES = 2 * _ROW_GROUP_BYTES
+# The default of Spark's writer; pyarrow's is 1.
+_LEVELS = {"zstd": 3}
+
+_EPOCH = datetime.date(1970, 1, 1)
+_LAST_DAY = (datetime.date.max - _EPOCH).days
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # after which the calendar repeats
+
+
+class Staged(NamedTuple):
+    """A file that is complete, but not in the archive yet, and what it has of one partition.
+
+    `path` is in the staging folder, `folder` in the archive. `start` and `end` are the first and
+    the last offset, `bytes` those of keys and values.
+    """
+
+    path: str
+    folder: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    bytes: int
+
+
+_STAGED = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in Staged._fields[:3]),
+        pa.field("partition", pa.int32()),
+        *(pa.field(name, pa.int64()) for name in Staged._fields[4:]),
+    ]
+)
+
+
+def local_path(address: str) -> str | None:
+    """The path of a folder by its address; None if it is not in the local file system."""
+    scheme, _, path = address.partition(":")
+    return "/" + path.lstrip("/") if scheme == "file" else None
+
+
+def knows_zone(name: str) -> bool:
+    """Whether this machine knows a time zone of Spark by its name."""
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """The tasks' work: write a file for each topic, partition and date.
+
+    Parameters
+    ----------
+    folder : str
+        The local folder for the files and their folders.
+    folders : tuple of {"topic", "date"}
+        The levels of folders.
+    time_zone : str
+        The zone of the dates.
+    compression : str
+        The codec of the files.
+    """
+
+    folder: str
+    folders: tuple[str, ...]
+    time_zone: str
+    compression: str
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "key", "value", "headers", "partition", "offset", "timestamp", "timestampType", "topic",
+    )  # fmt: skip
+    reports: ClassVar[str] = (
+        "path string, folder string, topic string, partition int, start bigint, end bigint, "
+        "records bigint, bytes bigint"
+    )
+
+    def do(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the records, and report a row of `Staged` for each file."""
+        with ExitStack() as undo:
+            files = _Files(self, undo)
+            for batch in batches:
+                files.add(batch)
+            staged = files.close()
+            undo.pop_all()
+        columns = zip(*staged, strict=True) if staged else [[]] * len(_STAGED)
+        arrays = [pa.array(each, kind) for each, kind in zip(columns, _STAGED.types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_STAGED)
+
+    def days(self, times: pa.TimestampArray) -> pa.Int32Array:
+        """The date of each timestamp, in days since 1970; all 0 without folders of dates."""
+        if "date" not in self.folders:
+            return pa.repeat(pa.scalar(0, pa.int32()), len(times))
+        local = times.cast(pa.timestamp("us", tz=self.time_zone))
+        return local.cast(pa.date32()).cast(pa.int32())
+
+    def place(self, topic: str, day: int | None) -> str:
+        """The path of a file's folder, from `folder`."""
+        values = {"topic": topic, "date": _date(day)}
+        return "/".join(f"{name}={values[name]}" for name in self.folders)
+
+
+def _date(day: int | None) -> str:
+    """A date as Spark writes it; None: the time is out of the range of Spark's timestamps."""
+    if day is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    cycles = max(0, -(-(day - _LAST_DAY) // _CYCLE_DAYS))
+    date = _EPOCH + datetime.timedelta(day - cycles * _CYCLE_DAYS)
+    if not cycles:
+        return date.isoformat()
+    return f"+{date.year + cycles * _CYCLE_YEARS}-{date.month:02}-{date.day:02}"
+
+
+@dataclass
+class _File:
+    """An open file and the rows that are not in it yet."""
+
+    path: str
+    folder: str
+    topic: str
+    partition: int
+    writer: ParquetWriter
+    start: int
+    end: int = 0
+    records: int = 0
+    bytes: int = 0
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.rows.append(rows.drop_columns(["topic"]))
+        self.size += rows.nbytes
+        self.start = min(self.start, pc.min(rows["offset"]).as_py())
+        self.end = max(self.end, pc.max(rows["offset"]).as_py())
+        self.records += rows.num_rows
+        for name in ("key", "value"):
+            self.bytes += pc.sum(pc.binary_length(rows[name])).as_py() or 0
+
+    def write(self) -> None:
+        """Write the rows as a row group."""
+        if self.rows:
+            table = pa.Table.from_batches(self.rows)
+            self.writer.write_table(table, row_group_size=table.num_rows)
+            self.rows.clear()
+            self.size = 0
+
+
+class _Files:
+    """The files of a task. `undo` closes and deletes them."""
+
+    def __init__(self, work: WriteFiles, undo: ExitStack) -> None:
+        self._work = work
+        self._undo = undo
+        self._open: dict[tuple[str, int, int | None], _File] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows, and write the largest files' rows if there are too many in memory."""
+        days = self._work.days(batch["timestamp"])
+        topics, partitions = batch["topic"], batch["partition"]
+        runs = (pc.run_end_encode(each).run_ends for each in (topics, partitions, days))
+        start = 0
+        for end in sorted({end for ends in runs for end in ends.to_pylist()}):
+            place = topics[start].as_py(), partitions[start].as_py(), days[start].as_py()
+            rows = batch.slice(start, end - start)
+            file = self._open.get(place)
+            if file is None:
+                file = self._open[place] = self._begin(*place, rows.schema)
+            file.add(rows)
+            if file.size >= _ROW_GROUP_BYTES:
+                file.write()
+            start = end
+        while sum(file.size for file in self._open.values()) >= _TASK_BYTES:
+            max(self._open.values(), key=lambda file: file.size).write()
+
+    def _begin(self, topic: str, partition: int, day: int | None, schema: pa.Schema) -> _File:
+        work = self._work
+        folder = work.place(topic, day)
+        os.makedirs(os.path.join(work.folder, folder), exist_ok=True)
+        ending = "parquet" if work.compression == "none" else f"{work.compression}.parquet"
+        path = f"{folder}/part-{partition:05}-{uuid.uuid4()}.{ending}"
+        address = os.path.join(work.folder, path)
+        self._undo.callback(_remove, address)
+        writer = ParquetWriter(
+            address,
+            schema.remove(schema.get_field_index("topic")),
+            compression=work.compression,
+            compression_level=_LEVELS.get(work.compression),
+            store_schema=False,  # of Arrow, which other readers do not know
+        )
+        self._undo.callback(writer.close)
+        return _File(path, folder, topic, partition, writer, start=2**63 - 1)
+
+    def close(self) -> list[Staged]:
+        """Write what is left, and return the files."""
+        for file in self._open.values():
+            file.write()
+            file.writer.close()
+        return [
+            Staged(*(getattr(file, name) for name in Staged._fields))
+            for file in self._open.values()
+        ]
+
+
+def staging(config: Archive, folder: AnyFolder) -> str:
+    """The address of the folder for files that are not in the archive yet."""
+    place = config.staging or folder.address.rstrip("/") + ".unfinished"
+    # Use a subfolder for this job: the staging folder may have other content.
+    job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
+    return f"{place.rstrip('/')}/cykafka-{job}"
+
+
+def written(batch: DataFrame, folder: AnyFolder) -> list[Staged]:
+    """Let the tasks of a micro-batch do their work, and return the files in `folder`.
+
+    Raises
+    ------
+    RuntimeError
+        The driver does not see a file.
+    """
+    staged = [Staged(*row) for row in batch.collect()]
+    for each in staged:
+        if not folder.exists(each.path):
+            raise RuntimeError(
+                f"{folder.address}/{each.path}: a task has written this file, but the driver does "
+                "not see it: check that all workers and the driver use the same file system, and "
+                "that no other program deletes files there"
+            )
+    return staged
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
