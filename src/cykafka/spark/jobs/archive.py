@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim, Owner
 from cykafka.spark.jobs.archive_files import Files
-from cykafka.spark.jobs.archive_tasks import FOLDERS, WriteFiles, knows_zone, local_path, staging
 from cykafka.spark.jobs.folders import AnyFolder, naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.schemas.columns import decoded
 from cykafka.spark.jobs.spark_log import LoggedFiles, has_spark_log
+from cykafka.spark.jobs.staged_files import local_path, staging
 from cykafka.spark.jobs.streams import METRICS, counted, finish, records_stream, start
 from cykafka.spark.jobs.tables import check_columns, check_loaded
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from cykafka.spark.jobs.archive_tasks import WriteFiles
     from cykafka.spark.jobs.config import Archive
     from cykafka.spark.jobs.session import Run
 
@@ -51,6 +52,8 @@ def begin(run: Run[Archive]) -> StreamingQuery:
 
 def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> WriteFiles | None:
     """The work of tasks that write the files themselves; None: Spark has to write them."""
+    from cykafka.spark.jobs.archive_tasks import FOLDERS, WriteFiles, knows_zone
+
     config = run.config
     names = tuple(str(part) for part in parts)
     zone = str(run.spark.conf.get("spark.sql.session.timeZone"))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
-from cykafka.spark.jobs.archive_tasks import Staged, staging, written
 from cykafka.spark.jobs.checkpoint import undone
 from cykafka.spark.jobs.folders import AnyFolder
+from cykafka.spark.jobs.staged_files import Staged, staging, written
 from cykafka.spark.offsets import Partition
 
 if TYPE_CHECKING:

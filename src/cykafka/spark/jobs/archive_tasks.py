@@ -7,27 +7,21 @@ makes exist only in the JVM, and pyarrow's writer is for folders of the local fi
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 import uuid
 import zoneinfo
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.parquet import ParquetWriter
 
-from cykafka.spark.jobs.folders import AnyFolder
+from cykafka.spark.jobs.staged_files import Staged
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from cykafka.spark.jobs.config import Archive
-
-__all__ = ["FOLDERS", "Staged", "WriteFiles", "knows_zone", "local_path", "staging", "written"]
+__all__ = ["FOLDERS", "WriteFiles", "knows_zone"]
 
 # The columns that may become folders.
 FOLDERS = ("topic", "date")
@@ -44,23 +38,6 @@ _LAST_DAY = (datetime.date.max - _EPOCH).days
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # after which the calendar repeats
 
 
-class Staged(NamedTuple):
-    """A file that is complete, but not in the archive yet, and what it has of one partition.
-
-    `path` is in the staging folder, `folder` in the archive. `start` and `end` are the first and
-    the last offset, `bytes` those of keys and values.
-    """
-
-    path: str
-    folder: str
-    topic: str
-    partition: int
-    start: int
-    end: int
-    records: int
-    bytes: int
-
-
 _STAGED = pa.schema(
     [
         *(pa.field(name, pa.string()) for name in Staged._fields[:3]),
@@ -68,12 +45,6 @@ _STAGED = pa.schema(
         *(pa.field(name, pa.int64()) for name in Staged._fields[4:]),
     ]
 )
-
-
-def local_path(address: str) -> str | None:
-    """The path of a folder by its address; None if it is not in the local file system."""
-    scheme, _, path = address.partition(":")
-    return "/" + path.lstrip("/") if scheme == "file" else None
 
 
 def knows_zone(name: str) -> bool:
@@ -238,33 +209,6 @@ class _Files:
             Staged(*(getattr(file, name) for name in Staged._fields))
             for file in self._open.values()
         ]
-
-
-def staging(config: Archive, folder: AnyFolder) -> str:
-    """The address of the folder for files that are not in the archive yet."""
-    place = config.staging or folder.address.rstrip("/") + ".unfinished"
-    # Use a subfolder for this job: the staging folder may have other content.
-    job = hashlib.sha256(str(config.checkpoint).encode()).hexdigest()[:16]
-    return f"{place.rstrip('/')}/cykafka-{job}"
-
-
-def written(batch: DataFrame, folder: AnyFolder) -> list[Staged]:
-    """Let the tasks of a micro-batch do their work, and return the files in `folder`.
-
-    Raises
-    ------
-    RuntimeError
-        The driver does not see a file.
-    """
-    staged = [Staged(*row) for row in batch.collect()]
-    for each in staged:
-        if not folder.exists(each.path):
-            raise RuntimeError(
-                f"{folder.address}/{each.path}: a task has written this file, but the driver does "
-                "not see it: check that all workers and the driver use the same file system, and "
-                "that no other program deletes files there"
-            )
-    return staged
 
 
 def _remove(path: str) -> None:

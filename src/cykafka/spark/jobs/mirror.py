@@ -20,6 +20,7 @@ from cykafka.spark.jobs.records import (
 )
 from cykafka.spark.jobs.schemas.columns import check_type, decoded, encoded
 from cykafka.spark.jobs.streams import (
+    METRICS,
     counted,
     counts_of,
     finish,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cykafka.spark.jobs.config import Mirror
+    from cykafka.spark.jobs.mirror_tasks import SendRecords
     from cykafka.spark.jobs.report import Summary
     from cykafka.spark.jobs.session import Run
 
@@ -60,6 +62,12 @@ def run(run: Run[Mirror]) -> Summary:
     from pyspark.sql import functions as F
 
     config = run.config
+    work = _work(config)
+    if work is not None:
+        reports = records_stream(run, work)
+        totals = [F.sum(name).alias(name) for name in reports.columns]
+        finish(run, start(run, reports.observe(METRICS, *totals), lambda out: out.format("noop")))
+        return run.summary
     records = decoded(records_stream(run), config)
     records = counted(records).withColumn("source", F.struct(*_ORIGIN))
     if config.transform and config.reads_values:
@@ -77,6 +85,31 @@ def run(run: Run[Mirror]) -> Summary:
     out = _written(config, out)
     send(run, out, _options(config))
     return run.summary
+
+
+def _work(config: Mirror) -> SendRecords | None:
+    """The work of tasks that send the records themselves; None: the records pass Spark."""
+    from pyspark.sql.types import StructType
+
+    from cykafka.spark.jobs.mirror_tasks import SendRecords
+    from cykafka.spark.schema import source_schema
+    from cykafka.spark.write_options import write_options
+
+    by_sql = config.transform or config.reads_values or config.encode != "none"
+    if by_sql or config.dry_run or not config.to:
+        return None
+    written = ["key", "value", "headers"]
+    written += ["partition"] if config.keep_partitions else []
+    written += ["timestamp"] if config.keep_timestamps else []
+    source = source_schema(include_headers=True)
+    options = {
+        **config.sink_options(),
+        "topic": config.to,
+        "includeHeaders": "true",
+        "includeTimestamp": str(config.keep_timestamps).lower(),
+    }
+    sink = write_options(options, StructType([source[name] for name in written]), stream=True)
+    return None if sink.transaction else SendRecords(sink, config.source_headers)
 
 
 def _by_batches(run: Run[Mirror], transform: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cykafka.spark.jobs.archive_tasks import written
 from cykafka.spark.jobs.folders import Folder
+from cykafka.spark.jobs.staged_files import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -68,9 +68,12 @@ def records_stream(run: Run[StreamConfig], work: TaskWork | None = None) -> Data
             "and profile, and the data source itself, work with it"
         )
     from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
-    from cykafka.spark.jobs.task_work import working_source
 
-    source = StoppableSource if work is None else working_source(work)
+    source = StoppableSource
+    if work is not None:
+        from cykafka.spark.jobs.task_work import working_source
+
+        source = working_source(work)
     options = run.config.source_options()
     given = {name.lower() for name in options}
     if given.isdisjoint(_STARTING):
