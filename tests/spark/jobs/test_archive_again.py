@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
+from cykafka.spark.jobs import archive
 from cykafka.spark.jobs.archive_files import Files
+from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.spark_log import LoggedFiles
 
 KINDS = ("spark", "deterministic")
 BY_NAME = {"file_names": "deterministic"}
+# The tasks write the files of topics and dates themselves; Spark writes the others.
+WRITERS = {"tasks": {}, "spark": {"partition_by": "topic,day(timestamp)"}}
 
 
 def parquet(path: str) -> list[str]:
@@ -34,12 +39,12 @@ def other(places: dict[str, str]) -> dict[str, str]:
     return {**places, "checkpoint": places["checkpoint"] + "-2"}
 
 
-@pytest.mark.parametrize("most", [10, 100])
+@pytest.mark.parametrize(("most", "writer"), [(10, "tasks"), (100, "tasks"), (10, "spark")])
 def test_repeated_batch_writes_the_same_files(
-    bench: Bench, topic: str, places: dict[str, str], most: int
+    bench: Bench, topic: str, places: dict[str, str], most: int, writer: str
 ) -> None:
     bench.fill(topic, 20, partitions=2)
-    keys = {"topics": topic, **BY_NAME, **places}
+    keys = {"topics": topic, **BY_NAME, **places, **WRITERS[writer]}
     bench.run("archive", source__maxOffsetsPerTrigger=most, **keys)
     before = parquet(places["path"])
     crash(places)
@@ -191,27 +196,103 @@ def test_invalid_note_is_reported(bench: Bench, topic: str, places: dict[str, st
         bench.run("archive", topics=topic, **places)
 
 
+@pytest.mark.parametrize("writer", WRITERS)
 def test_batch_with_missing_files_is_not_committed(
-    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    writer: str,
 ) -> None:
     # This simulates a worker that writes to its own disk.
-    stage = Files._stage
+    def lose() -> None:
+        next(Path(f"{places['path']}.unfinished").rglob("*.parquet")).unlink(missing_ok=True)
 
-    def lossy(self: Files, batch: Any, staged: str) -> int:
-        count = stage(self, batch, staged)
-        next(Path(staged.removeprefix("file:")).rglob("*.parquet")).unlink()
-        return count
+    look, exists = Files._look_at_staged, Folder.exists
+
+    def look_too_late(self: Files, spark: Any, place: str) -> Any:
+        lose()
+        return look(self, spark, place)
+
+    def exists_no_more(self: Folder, name: str = "") -> bool:
+        if name.endswith(".parquet"):
+            lose()
+        return exists(self, name)
 
     bench.fill(topic, 5)
-    keys = {"topics": topic, **BY_NAME, **places}
+    keys = {"topics": topic, **BY_NAME, **places, **WRITERS[writer]}
 
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "_stage", lossy)
-        with pytest.raises(
-            Exception, match="has 20 records, but only 15 of them are in the files"
-        ):
+        if writer == "tasks":
+            patched.setattr(Folder, "exists", exists_no_more)
+        else:
+            patched.setattr(Files, "_look_at_staged", look_too_late)
+        with pytest.raises(Exception, match="check that all workers and the driver use the same"):
             bench.run("archive", **keys)
     assert not parquet(places["path"])
 
     assert bench.run("archive", **keys).records == 20
     assert offsets_by_listing(places["path"]) == once(topic, 5)
+
+
+def test_writers_of_an_archive_may_alternate(
+    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"topics": topic, "source__maxOffsetsPerTrigger": 4, **places}
+    batches = 0
+    for count, by_tasks in ((3, False), (5, True), (3, False), (4, True)):
+        bench.fill(topic, count, timestamp=1_700_000_000_000)
+        with monkeypatch.context() as patched:
+            if not by_tasks:
+                patched.setattr(archive, "has_spark_log", lambda spark: False)
+            batches += bench.run("archive", **keys).batches
+
+    # Spark compacts its log at every tenth micro-batch.
+    assert batches == 15
+    assert Path(places["path"], "_spark_metadata", "9.compact").exists()
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 15)
+    assert offsets_by_listing(places["path"]) == once(topic, 15)
+    names = parquet(places["path"])
+    assert {"c000" in name for name in names} == {True, False}, "only one of them wrote"
+
+
+def test_batch_that_sparks_log_has_is_not_written_again(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    keys = {"topics": topic, **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    before = parquet(places["path"])
+    crash(places)
+    bench.fill(topic, 5)
+
+    bench.run("archive", **keys)
+
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
+    assert set(before) < set(parquet(places["path"]))
+    assert offsets_by_listing(places["path"]) == once(topic, 10)
+
+
+def test_batch_of_another_query_in_sparks_log_is_an_error(
+    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = LoggedFiles.write
+
+    def late(self: LoggedFiles, batch: Any, number: int) -> None:
+        write(self, batch, number)
+        # Another query adds the batch while this one writes its files.
+        monkeypatch.setattr(self, "_log", Late(self._log))
+        write(self, batch, number)
+
+    class Late:
+        def __init__(self, log: Any) -> None:
+            self.add = log.add
+            self.getLatestBatchId = bench.spark._jvm.scala.Option.empty
+
+    monkeypatch.setattr(LoggedFiles, "write", late)
+    bench.fill(topic, 5)
+
+    with pytest.raises(Exception, match="another query has written micro-batch 0"):
+        bench.run("archive", topics=topic, **places)
+
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 5)

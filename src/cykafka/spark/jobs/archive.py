@@ -68,7 +68,8 @@ def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> Writ
     archive, place = local_path(folder.address), local_path(address)
     if archive is None or place is None or not knows_zone(zone):
         return None
-    return WriteFiles(place, names, zone, config.compression)
+    by_partition = config.file_names == "deterministic"
+    return WriteFiles(place, names, zone, config.compression, by_partition)
 
 
 def _into_folder(

@@ -58,7 +58,7 @@ def knows_zone(name: str) -> bool:
 
 @dataclass(frozen=True)
 class WriteFiles:
-    """The tasks' work: write a file for each topic, partition and date.
+    """The tasks' work: write a file for each folder.
 
     Parameters
     ----------
@@ -70,12 +70,16 @@ class WriteFiles:
         The zone of the dates.
     compression : str
         The codec of the files.
+    by_partition : bool
+        Whether each partition has files of its own. Else a file may have several partitions, as
+        those of Spark.
     """
 
     folder: str
     folders: tuple[str, ...]
     time_zone: str
     compression: str
+    by_partition: bool
 
     columns: ClassVar[tuple[str, ...]] = (
         "key", "value", "headers", "partition", "offset", "timestamp", "timestampType", "topic",
@@ -100,7 +104,7 @@ class WriteFiles:
     def days(self, times: pa.TimestampArray) -> pa.Int32Array:
         """The date of each timestamp, in days since 1970; all 0 without folders of dates."""
         if "date" not in self.folders:
-            return pa.repeat(pa.scalar(0, pa.int32()), len(times))
+            return _zeros(len(times))
         local = times.cast(pa.timestamp("us", tz=self.time_zone))
         return local.cast(pa.date32()).cast(pa.int32())
 
@@ -108,6 +112,10 @@ class WriteFiles:
         """The path of a file's folder, from `folder`."""
         values = {"topic": topic, "date": _date(day)}
         return "/".join(f"{name}={values[name]}" for name in self.folders)
+
+
+def _zeros(count: int) -> pa.Int32Array:
+    return pa.repeat(pa.scalar(0, pa.int32()), count)
 
 
 def _date(day: int | None) -> str:
@@ -167,6 +175,8 @@ class _Files:
         """Add rows, and write the largest files' rows if there are too many in memory."""
         days = self._work.days(batch["timestamp"])
         topics, partitions = batch["topic"], batch["partition"]
+        if not self._work.by_partition:
+            partitions = _zeros(len(topics))
         runs = (pc.run_end_encode(each).run_ends for each in (topics, partitions, days))
         start = 0
         for end in sorted({end for ends in runs for end in ends.to_pylist()}):

@@ -16,10 +16,11 @@ __all__ = ["Staged", "local_path", "staging", "written"]
 
 
 class Staged(NamedTuple):
-    """A file that is complete, but not in the archive yet, and what it has of one partition.
+    """A file that is complete, but not in the archive yet.
 
     `path` is in the staging folder, `folder` in the archive. `start` and `end` are the first and
-    the last offset, `bytes` those of keys and values.
+    the last offset, `bytes` those of keys and values. `partition` is 0 if the file may have
+    several ones.
     """
 
     path: str

@@ -1,0 +1,198 @@
+"""The files that an archive's tasks write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cykafka.spark.jobs import archive_tasks
+from cykafka.spark.jobs.archive_tasks import WriteFiles, knows_zone
+from cykafka.spark.jobs.staged_files import Staged, local_path
+
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("topic", pa.string()),
+    ]
+)
+DAY_US = 86_400_000_000
+
+
+def rows(*places: tuple[str, int, int, int | None]) -> pa.RecordBatch:
+    """Rows with these topics, partitions, offsets and times, us."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "key": b"k" if offset % 2 else None,
+                "value": b"v%d" % offset,
+                "headers": [{"key": "n", "value": None}] if offset % 3 else None,
+                "partition": partition,
+                "offset": offset,
+                "timestamp": time,
+                "timestampType": 0,
+                "topic": topic,
+            }
+            for topic, partition, offset, time in places
+        ],
+        schema=SCHEMA,
+    )
+
+
+def write(folder: Path, *batches: pa.RecordBatch, **other: Any) -> list[Staged]:
+    work = WriteFiles(
+        **{
+            "folder": str(folder),
+            "folders": ("topic", "date"),
+            "time_zone": "UTC",
+            "compression": "zstd",
+            "by_partition": True,
+            **other,
+        }
+    )
+    reports = [row for batch in work.do(iter(batches)) for row in batch.to_pylist()]
+    return sorted(Staged(**row) for row in reports)
+
+
+def test_each_topic_partition_and_date_has_a_file(tmp_path: Path) -> None:
+    places = [
+        (topic, partition, offset, day * DAY_US)
+        for offset in range(6)
+        for topic in ("a", "b")
+        for partition in range(2)
+        for day in [offset // 3]
+    ]
+
+    files = write(tmp_path, rows(*places[:10]), rows(*places[10:]))
+
+    assert len(files) == 8
+    for file in files:
+        day = file.start // 3
+        assert file.folder == f"topic={file.topic}/date=1970-01-0{day + 1}"
+        assert file.path.startswith(file.folder + "/part-")
+        assert (file.start, file.end, file.records) == (3 * day, 3 * day + 2, 3)
+        table = pq.read_table(tmp_path / file.path, partitioning=None)
+        offsets = range(file.start, file.end + 1)
+        given = rows(*((file.topic, file.partition, n, day * DAY_US) for n in offsets))
+        assert table.equals(pa.Table.from_batches([given.drop_columns(["topic"])]))
+        assert file.bytes == sum(2 + n % 2 for n in offsets)
+
+
+def test_partitions_share_a_file_where_its_name_has_no_offsets(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, rows(("a", 0, 7, 0), ("a", 1, 3, 0)), by_partition=False)
+
+    table = pq.read_table(tmp_path / file.path, partitioning=None)
+    assert (file.topic, file.partition, file.records) == ("a", 0, 2)
+    assert table["partition"].to_pylist() == [0, 1]
+
+
+def test_readers_get_the_types_of_spark_and_no_schema_of_arrow(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, rows(("a", 0, 1, 0)))
+
+    found = pq.ParquetFile(tmp_path / file.path)
+    assert found.schema_arrow.metadata is None
+    assert [found.schema.column(n).path for n in range(len(found.schema))] == [
+        "key", "value", "headers.list.element.key", "headers.list.element.value", "partition",
+        "offset", "timestamp", "timestampType",
+    ]  # fmt: skip
+    assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(
+        found.schema.column(6).logical_type
+    )
+    assert found.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4"])
+def test_codecs(tmp_path: Path, codec: str) -> None:
+    (file,) = write(tmp_path, rows(("a", 0, 1, 0)), compression=codec)
+
+    assert file.path.endswith(".parquet" if codec == "none" else f".{codec}.parquet")
+    found = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression
+    assert found == {"none": "UNCOMPRESSED", "lz4": "LZ4"}.get(codec, codec.upper())
+
+
+@pytest.mark.parametrize(
+    ("time", "zone", "date"),
+    [
+        (-1_000, "UTC", "1969-12-31"),
+        (DAY_US - 1, "UTC", "1970-01-01"),
+        (DAY_US - 1, "Europe/Berlin", "1970-01-02"),
+        (0, "America/New_York", "1969-12-31"),
+        (253_402_300_800_000_000 - 1, "UTC", "9999-12-31"),
+        (253_402_300_800_000_000, "UTC", "+10000-01-01"),
+        (253_402_300_800_000_000 + 59 * DAY_US, "UTC", "+10000-02-29"),
+        (None, "UTC", "__HIVE_DEFAULT_PARTITION__"),
+    ],
+)
+def test_dates_are_those_of_spark(tmp_path: Path, time: int | None, zone: str, date: str) -> None:
+    (file,) = write(tmp_path, rows(("a", 0, 1, time)), time_zone=zone)
+
+    assert file.folder == f"topic=a/date={date}"
+
+
+def test_levels_of_folders_follow_their_order(tmp_path: Path) -> None:
+    (by_date,) = write(tmp_path, rows(("a", 0, 1, 0)), folders=("date", "topic"))
+    (by_topic,) = write(tmp_path, rows(("a", 0, 1, 0), ("a", 0, 2, DAY_US)), folders=("topic",))
+
+    assert by_date.folder == "date=1970-01-01/topic=a"
+    assert (by_topic.folder, by_topic.records) == ("topic=a", 2)
+
+
+def test_rows_wait_for_a_large_row_group_but_not_without_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = rows(("a", 0, 0, 0)).nbytes
+    monkeypatch.setattr(archive_tasks, "_ROW_GROUP_BYTES", 3 * size)
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * size)
+    one = [rows(("a", 0, n, 0)) for n in range(8)]
+
+    (alone,) = write(tmp_path, *one)
+    # After two rows of each partition, both together are too large for a task.
+    mixed = write(tmp_path, *(rows(("b", n % 2, n, 0)) for n in range(8)))
+
+    def groups(file: Staged) -> list[int]:
+        found = pq.ParquetFile(tmp_path / file.path).metadata
+        return [found.row_group(n).num_rows for n in range(found.num_row_groups)]
+
+    assert len(groups(alone)) in (2, 3)
+    assert sum(groups(alone)) == 8
+    assert all(len(groups(file)) > 1 and sum(groups(file)) == 4 for file in mixed)
+
+
+def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield rows(("a", 0, 1, 0), ("b", 0, 1, 0))
+        raise RuntimeError("the broker is gone")
+
+    with pytest.raises(RuntimeError, match="the broker is gone"):
+        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True).do(batches()))
+
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+
+
+def test_task_without_records_reports_no_file(tmp_path: Path) -> None:
+    assert write(tmp_path) == []
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [("file:/a/b c", "/a/b c"), ("file:///a", "/a"), ("hdfs://host/a", None), ("s3a://b", None)],
+)
+def test_only_folders_of_the_local_file_system_have_a_path(address: str, path: str | None) -> None:
+    assert local_path(address) == path
+
+
+def test_zones_that_only_java_knows_are_left_to_spark() -> None:
+    assert [knows_zone(name) for name in ("UTC", "Europe/Berlin", "GMT+3", "+03:00", "../x")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
