@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,24 @@ def test_batch_that_sparks_log_has_is_not_written_again(
     assert offsets_by_spark(bench, places["path"]) == once(topic, 10)
     assert set(before) < set(parquet(places["path"]))
     assert offsets_by_listing(places["path"]) == once(topic, 10)
+
+
+def test_old_copy_of_the_checkpoint_is_refused(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    keys = {"topics": topic, **places}
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    shutil.copytree(places["checkpoint"], places["checkpoint"] + ".copy")
+    bench.fill(topic, 5)
+    bench.run("archive", **keys)
+    shutil.rmtree(places["checkpoint"])
+    Path(places["checkpoint"] + ".copy").rename(places["checkpoint"])
+    bench.fill(topic, 5)
+
+    # Spark would take the next micro-batch for one that the archive has, and skip it.
+    with pytest.raises(ConfigError, match=r"ends before micro-batch 1.*use the newest checkpoint"):
+        bench.run("archive", **keys)
 
 
 def test_batch_of_another_query_in_sparks_log_is_an_error(

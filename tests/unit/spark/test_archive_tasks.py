@@ -147,6 +147,16 @@ def test_levels_of_folders_follow_their_order(tmp_path: Path) -> None:
     assert (by_topic.folder, by_topic.records) == ("topic=a", 2)
 
 
+def test_topic_stays_a_column_unless_it_is_a_folder(tmp_path: Path) -> None:
+    (file,) = write(
+        tmp_path, rows(("a", 0, 1, 0), ("b", 0, 1, 0)), folders=("date",), by_partition=False
+    )
+
+    assert (file.folder, file.records) == ("date=1970-01-01", 2)
+    table = pq.read_table(tmp_path / file.path, partitioning=None)
+    assert table["topic"].to_pylist() == ["a", "b"]
+
+
 def test_rows_wait_for_a_large_row_group_but_not_without_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

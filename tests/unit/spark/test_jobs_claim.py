@@ -95,6 +95,7 @@ def appends(places: Path, **properties: str) -> Appends:
 
 def test_first_run_of_delta_that_was_killed_can_start_again(places: Path) -> None:
     """Delta makes its log with the first commit, after it has written the files."""
+    (places / "c/commits/0").unlink()
     (places / "path/topic=a").mkdir()
     with pytest.raises(ConfigError, match="files that are not of a Delta table"):
         claim(places, "delta").check()
@@ -126,6 +127,59 @@ def test_iceberg_table_is_not_made_among_other_files(
 
     with pytest.raises(ConfigError, match=expected):
         claim(places, "iceberg").check_kind()
+
+
+def commit(places: Path, number: int, *actions: Any) -> None:
+    log = places / "path/_delta_log"
+    log.mkdir(exist_ok=True)
+    (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_delta_table_that_is_gone_is_not_made_again(places: Path) -> None:
+    with pytest.raises(ConfigError, match=r'"checkpoint" = .* there is no table at "path"'):
+        claim(places, "delta").check()
+    (places / "path" / NOTE).write_text(note("delta"))
+    with pytest.raises(ConfigError, match=r'"checkpoint" = .* there is no table at "path"'):
+        claim(places, "delta").check()
+    (places / "c/commits/0").unlink()
+
+    claim(places, "delta").check()
+
+
+@pytest.mark.parametrize(("last", "fits"), [(0, True), (1, True), (2, False)])
+def test_checkpoint_that_is_older_than_a_delta_table_is_refused(
+    places: Path, last: int, fits: bool
+) -> None:
+    (places / "path" / NOTE).write_text(note("delta"))
+    commit(places, 0, {"commitInfo": {}}, {"txn": {"appId": "q", "version": 0}})
+    commit(places, 1, {"txn": {"appId": "q", "version": last}}, {"add": {}})
+    commit(places, 2, {"commitInfo": {"operation": "OPTIMIZE"}})
+    commit(places, 3, {"txn": {"appId": "other", "version": 9}})
+    (places / "path/_delta_log/00000000000000000003.crc").write_text("{}")
+    if fits:
+        claim(places, "delta").check()
+        return
+
+    with pytest.raises(ConfigError, match="it ends before micro-batch 2"):
+        claim(places, "delta").check()
+
+
+@pytest.mark.parametrize(("last", "fits"), [("1", True), ("2", False), ("9.compact", False)])
+def test_checkpoint_that_is_older_than_sparks_log_is_refused(
+    places: Path, last: str, fits: bool
+) -> None:
+    log = places / "path/_spark_metadata"
+    log.mkdir()
+    for name in ("0", last, f".{last}.crc"):
+        (log / name).touch()
+    given = {**json.loads(note("")), "file_names": "spark"}
+    (places / "path" / NOTE).write_text(json.dumps(given))
+    if fits:
+        claim(places, "parquet").check()
+        return
+
+    with pytest.raises(ConfigError, match="it ends before micro-batch"):
+        claim(places, "parquet").check()
 
 
 def test_table_that_is_gone_is_not_made_again(places: Path) -> None:

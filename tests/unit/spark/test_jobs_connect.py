@@ -16,6 +16,7 @@ from cykafka.spark.jobs.batch_results import BatchResults
 from cykafka.spark.jobs.config import JOBS
 from cykafka.spark.jobs.connect_folder import ConnectFolder, FolderSource
 from cykafka.spark.jobs.connect_session import server_of
+from cykafka.spark.jobs.drivers import ConnectDriver
 from cykafka.spark.jobs.load import load
 from cykafka.spark.jobs.toml import to_toml
 
@@ -119,6 +120,20 @@ def test_data_source_makes_the_calls_of_a_client(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "file").read_text() == here.read("file") == "words"
     assert list(here.names()) == ["file"]
     assert not here.exists("other")
+
+
+@pytest.mark.parametrize(
+    ("server", "warned"), [("4.3.9", False), ("4.2.0", True), ("5.3.0", True)]
+)
+def test_other_version_of_the_server_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, server: str, warned: bool
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.3.0")
+    spark: Any = SimpleNamespace(version=server, registerProgressHandler=lambda handler: None)
+
+    found = ConnectDriver(spark).warnings()
+
+    assert [f"'pyspark[connect]=={server}'" in words for words in found] == [True] * warned
 
 
 def test_results_of_the_server_are_read_once(folder: ArrowFolder) -> None:

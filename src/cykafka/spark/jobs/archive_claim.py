@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.checkpoint import numbers
@@ -25,6 +26,9 @@ __all__ = ["Claim", "Owner"]
 _ZONE = "spark.sql.session.timeZone"
 # The metadata of a catalog's table: 00001-....metadata.json.
 _OF_CATALOG = re.compile(r"\d{5}-.*\.metadata\.json")
+# A commit in a Delta table's log; and how many of the newest are read: others may write, too.
+_DELTA_COMMIT = re.compile(r"\d{20}\.json")
+_MOST_COMMITS = 100
 # An entry of the folder that shows the kind of an archive, and the words for that kind.
 _LOG = "_spark_metadata"
 _KINDS = {
@@ -156,6 +160,12 @@ class Owner:
         )
 
 
+def _batches(names: Iterable[str]) -> list[int]:
+    """The micro-batches in Spark's log: ``7``, or ``9.compact`` for all up to this one."""
+    found = (name.partition(".")[0] for name in names)
+    return [int(name) for name in found if name.isascii() and name.isdigit()]
+
+
 class Claim:
     """A run's claim to an archive's folder, checked against the note in the folder.
 
@@ -187,7 +197,11 @@ class Claim:
         names = self.check_kind()
         if NOTE in names:
             self._owner.check(self._folder.read(NOTE), f"file {NOTE}")
-            return
+        else:
+            self._check_without_note(names)
+        self._check_age(names)
+
+    def _check_without_note(self, names: set[str]) -> None:
         # An archive without a note: an older version wrote it, somebody removed the note, or the
         # first run ended before it could write the note.
         begun = self._owner.planned() >= 0
@@ -198,6 +212,29 @@ class Claim:
         others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}
         if others:
             raise self._owner.other_folders(sorted(others))
+
+    def _check_age(self, names: set[str]) -> None:
+        """Raise ConfigError if the checkpoint is an old copy, or the table is gone."""
+        last = -1
+        if _LOG in names:
+            last = max(_batches(self._folder.names(_LOG)), default=-1)
+        elif self._kind == "delta" and MARKERS["delta"] in names:
+            last = self._last_of_delta()
+        elif self._kind == "delta" and self._owner.has_committed():
+            raise self._owner.lost()
+        if last > self._owner.planned():
+            raise self._owner.outdated(last)
+
+    def _last_of_delta(self) -> int:
+        """The last micro-batch of this query in a Delta table's newest commits; -1: none."""
+        log, query = MARKERS["delta"], self._owner.query()
+        commits = sorted(filter(_DELTA_COMMIT.fullmatch, self._folder.names(log)), reverse=True)
+        for name in commits[:_MOST_COMMITS]:
+            for line in self._folder.read(f"{log}/{name}").splitlines():
+                found = json.loads(line).get("txn")
+                if found and found["appId"] == query:
+                    return int(found["version"])
+        return -1
 
     def check_kind(self) -> set[str]:
         """Check that the folder has no files of another kind; return the names in it.

@@ -146,7 +146,7 @@ class _File:
     size: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self.rows.append(rows.drop_columns(["topic"]))
+        self.rows.append(rows.select(self.writer.schema.names))
         self.size += rows.nbytes
         self.start = min(self.start, pc.min(rows["offset"]).as_py())
         self.end = max(self.end, pc.max(rows["offset"]).as_py())
@@ -175,8 +175,10 @@ class _Files:
         """Add rows, and write the largest files' rows if there are too many in memory."""
         days = self._work.days(batch["timestamp"])
         topics, partitions = batch["topic"], batch["partition"]
+        if "topic" not in self._work.folders:
+            topics = pa.repeat("", len(batch))
         if not self._work.by_partition:
-            partitions = _zeros(len(topics))
+            partitions = _zeros(len(batch))
         runs = (pc.run_end_encode(each).run_ends for each in (topics, partitions, days))
         start = 0
         for end in sorted({end for ends in runs for end in ends.to_pylist()}):
@@ -202,7 +204,7 @@ class _Files:
         self._undo.callback(_remove, address)
         writer = ParquetWriter(
             address,
-            schema.remove(schema.get_field_index("topic")),
+            pa.schema([each for each in schema if each.name not in work.folders]),
             compression=work.compression,
             compression_level=_LEVELS.get(work.compression),
             store_schema=False,  # of Arrow, which other readers do not know

@@ -59,6 +59,8 @@ _SERVERS = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?)?(.*)", re.DOTALL)
 # If one of these is set, an address without a scheme may be in any file system.
 _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
+# The schemes of file systems that copy a file instead of renaming it.
+_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "wasb", "wasbs")
 _TABLE = re.compile(r"[^.\s]+(?:\.[^.\s]+){2,}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -306,6 +308,10 @@ def _table(config: JobConfig) -> Iterator[Problem]:
         yield Problem(("path", "table"), 'key "path" is missing: the folder of the archive')
     elif config.table and not _TABLE.fullmatch(config.table):
         yield _wrong(config, "table", "expected catalog.database.table")
+    scheme = _place(config.path)[0].partition(":")[0] if config.path else ""
+    if config.format == "iceberg" and scheme in _OBJECT_STORES:
+        words = "an object store cannot rename a file at once, as a commit to such a table must"
+        yield _wrong(config, "path", f'{words}; use the key "table", with a catalog')
     local = _local(config, config.path) if config.path else None
     for kind, marker in formats.MARKERS.items():
         if local is not None and kind != config.format and os.path.isdir(local / marker):

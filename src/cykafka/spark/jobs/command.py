@@ -266,6 +266,8 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
             # Twice: Spark takes Ctrl-C for itself when it starts.
             with stop.on_signals(), session(config, log) as spark, stop.on_signals():
                 run = Run(spark, config, progress, stop, log, health, metrics)
+                for words in run.driver.warnings():
+                    run.warn(words)
                 summary = module.run(run)
     except BaseException as error:
         failure = error

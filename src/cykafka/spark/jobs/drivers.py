@@ -21,6 +21,10 @@ class JvmDriver:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
+    def warnings(self) -> list[str]:
+        """What a user of this driver should know before the job begins."""
+        return []
+
     def folder(self, address: str) -> AnyFolder:
         """A folder that the driver can reach."""
         return Folder(self._spark, address)
@@ -73,6 +77,19 @@ class ConnectDriver:
             sum(each.num_completed_tasks for each in found),
             sum(each.num_tasks for each in found),
         )
+
+    def warnings(self) -> list[str]:
+        """What a user of this driver should know before the job begins."""
+        import pyspark
+
+        server, client = self._spark.version, pyspark.__version__
+        if server.split(".")[:2] == client.split(".")[:2]:
+            return []
+        # The client pickles functions and data sources, and the server's PySpark unpickles them.
+        return [
+            f"the server has Spark {server}, and this PySpark is {client}: expected the same "
+            f"version; pip install 'pyspark[connect]=={server}'"
+        ]
 
     def folder(self, address: str) -> AnyFolder:
         """A folder that the driver can reach."""

@@ -19,8 +19,8 @@ class Staged(NamedTuple):
     """A file that is complete, but not in the archive yet.
 
     `path` is in the staging folder, `folder` in the archive. `start` and `end` are the first and
-    the last offset, `bytes` those of keys and values. `partition` is 0 if the file may have
-    several ones.
+    the last offset, `bytes` those of keys and values. Where a file may have
+    several partitions, `partition` is 0; where it may have several topics, `topic` is empty.
     """
 
     path: str

@@ -259,8 +259,10 @@ class Registry:
         return Document(form, answer["schema"], tuple(parts.items()), references)
 
     def _collect(self, reference: Reference, parts: dict[str, str]) -> None:
-        if reference.name in parts or len(parts) > _MOST_REFERENCES:
+        if reference.name in parts:
             return
+        if len(parts) >= _MOST_REFERENCES:
+            raise UnfitError(f"it refers to more than {_MOST_REFERENCES} other schemas")
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
         # Records of subjects that are deleted may still be there. An id finds its schema, too.
         answer = self._schema(path, "?deleted=true")
