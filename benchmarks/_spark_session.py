@@ -17,12 +17,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 WARM_BATCHES = 10
+ACTIONS: dict[str, Callable[[Any], Any]] = {
+    "isEmpty()": lambda batch: batch.isEmpty(),
+    "count()": lambda batch: batch.count(),
+    "write": lambda batch: batch.write.format("noop").mode("overwrite").save(),
+}
 STREAM_TIMEOUT = 120.0
 
 
@@ -214,17 +219,22 @@ class Worker:
             )
         return {**result, "rows": sum(row.records for row in found)}
 
-    def stream(self, source: str, options: dict[str, str], batches: int) -> Any:
-        """Run micro-batches and drop the rows. The answer has Spark's median durations, ms."""
+    def stream(
+        self, source: str, options: dict[str, str], batches: int, actions: Sequence[str] = ()
+    ) -> Any:
+        """Run micro-batches and drop the rows. The answer has Spark's median durations, ms.
+
+        With `actions`, names of ACTIONS, the query is one of foreachBatch.
+        """
         checkpoint = self.folder / "checkpoint"
-        query = (
-            self.spark.readStream.format(source)
-            .options(**options)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(checkpoint))
-            .start()
-        )
+        writer = self.spark.readStream.format(source).options(**options).load().writeStream
+
+        def act(batch: Any, _number: int) -> None:
+            for action in actions:
+                ACTIONS[action](batch)
+
+        writer = writer.foreachBatch(act) if actions else writer.format("noop")
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
             deadline = time.monotonic() + STREAM_TIMEOUT
             while len(done := busy(query)) < batches:

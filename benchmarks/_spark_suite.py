@@ -47,6 +47,14 @@ STREAM_BATCHES = 40
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
 
+ACTIONS = {
+    "isEmpty()": ("isEmpty()",),
+    "count()": ("count()",),
+    "write": ("write",),
+    "all three": ("isEmpty()", "count()", "write"),
+}
+"""The actions of a foreachBatch, by their words in the table."""
+
 VALUE_ONLY = "value binary"
 NEW_TOPIC = "TOPIC"
 """In a command: the name of a new topic."""
@@ -277,10 +285,11 @@ def _archive_stream(source: str) -> Callable[[Place], Command]:
     return command
 
 
-def _stream(source: str) -> Callable[[Place], Command]:
+def _stream(source: str, *actions: str) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
         options = {**_source(place, place.stream_topic), "maxOffsetsPerTrigger": str(BATCH_ROWS)}
-        return {"do": "stream", "source": source, "options": options, "batches": place.batches}
+        more = {"batches": place.batches, "actions": actions}
+        return {"do": "stream", "source": source, "options": options, **more}
 
     return command
 
@@ -494,6 +503,30 @@ CASES: tuple[Case, ...] = (
                 judged=False,
             ),
         ),
+    ),
+    Case(
+        "actions",
+        f"a micro-batch of {BATCH_ROWS} rows whose foreachBatch has one action, or all three",
+        "ms",
+        tuple(
+            Contender(f"{name}, {words}", UNIX, _stream(source, *actions), source)
+            for words, actions in ACTIONS.items()
+            for name, source in (("JVM connector", JVM), ("cykafka", OURS))
+        ),
+        batch_ms,
+        tuple(
+            Target(
+                f"{words}: time to the JVM connector's",
+                f"cykafka, {words}",
+                f"JVM connector, {words}",
+                ratios,
+                1.0,
+                least=False,
+                unit="x",
+            )
+            for words in ACTIONS
+        ),
+        quick=False,
     ),
     Case(
         "partitions",

@@ -107,7 +107,7 @@ def measure(args: argparse.Namespace) -> SparkRun:
         for count, topic in place.topics.items():
             show_progress(f"filling a topic of {count} partitions")
             fill(broker, topic, count, args.rows)
-        if any(case.name == "micro_batch" for case in cases):
+        if any(case.name in ("micro_batch", "actions") for case in cases):
             fill(broker, place.stream_topic, 1, 100_000)
         args.output.mkdir(parents=True, exist_ok=True)
 
