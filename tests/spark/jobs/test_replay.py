@@ -13,6 +13,7 @@ from spark_jobs import Bench
 
 from cykafka.spark.jobs import replay
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.replay_parts import Part
 from cykafka.spark.jobs.session import Stop, Stopped
 
 START_MS = 1_700_000_000_000
@@ -248,7 +249,7 @@ def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
     schema = "topic string, partition int, `offset` bigint, value binary"
     records = bench.spark.read.schema(schema).parquet(str(tmp_path / "archive"))
     run = bench.prepare("replay", path=str(tmp_path / "archive"))
-    step = [replay._Part("t", 0, 1_000, 1_005, 0, 0), replay._Part("t", 1, 0, 5, 0, 0)]
+    step = [Part("t", 0, 1_000, 1_005, 0, 0), Part("t", 1, 0, 5, 0, 0)]
 
     rows = replay._chosen(records, step, replay._bounds(run, step)).collect()
 
@@ -262,7 +263,7 @@ def test_a_step_of_many_parts_is_read_by_topics(
     rows = [(topic, partition, offset) for topic in ("a", "b") for partition in range(4)
             for offset in range(6)]  # fmt: skip
     records = bench.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
-    step = [replay._Part(topic, partition, partition, partition + 2, 0, 0)
+    step = [Part(topic, partition, partition, partition + 2, 0, 0)
             for topic, partition in (("a", 0), ("a", 2), ("b", 3))]  # fmt: skip
     run = bench.prepare("replay", path="/p")
     expected = [("a", 0, 0), ("a", 0, 1), ("a", 2, 2), ("a", 2, 3), ("b", 3, 3), ("b", 3, 4)]
@@ -280,7 +281,7 @@ def test_tasks_without_a_partition_take_no_share_of_the_rate(bench: Bench) -> No
     from cykafka.spark.jobs.pace import RATE
 
     run = bench.prepare("replay", path="/p", rate=100)
-    parts = [replay._Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
+    parts = [Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
     hashes = replay._bounds(run, parts).select(
         "partition", F.expr("pmod(hash(topic, partition), 2)")
     )
