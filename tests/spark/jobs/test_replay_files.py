@@ -71,8 +71,20 @@ def test_many_files_are_sent_in_the_order_of_offsets(
     assert summary.ranges == {(topic, each): (0, 100) for each in range(4)}
     assert summary.records == 400
     check_order(bench, other_topic, 100)
-    shared = file_names == "spark" and "partition" not in partition_by
-    assert ("several partitions" if shared else BY_TASKS) in reason()
+    assert BY_TASKS in reason()
+
+
+def test_files_with_several_partitions_are_read_by_spark(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], reason: Callable[[], str]
+) -> None:
+    fill(bench, topic, 100)
+    bench.run("archive", topics=topic, source__maxOffsetsPerTrigger=100, **places)
+
+    summary = bench.run("replay", path=places["path"], to=other_topic)
+
+    assert summary.records == 400
+    check_order(bench, other_topic, 100)
+    assert "several partitions" in reason()
 
 
 def test_files_that_sparks_log_does_not_have_are_not_sent(

@@ -118,6 +118,7 @@ def test_an_empty_file_has_nothing(tmp_path: Path) -> None:
         ({"timestamp": pa.array([1] * 3, pa.timestamp("us"))}, "column timestamp"),
         ({"timestamp": pa.array([1] * 3, pa.timestamp("ns", "UTC"))}, "column timestamp"),
         ({"offset": pa.array([1, None, 3], pa.int64())}, "order of their offsets"),
+        ({"offset": pa.array([None, 2, 3], pa.int64())}, "order of their offsets"),
     ],
 )
 def test_other_files_are_unfit(tmp_path: Path, columns: dict[str, Any], words: str) -> None:

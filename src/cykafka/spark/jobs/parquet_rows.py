@@ -130,8 +130,8 @@ def look(path: str, folders: Mapping[str, str], limits: Limits) -> File | None:
                 values = pc.unique(batch.column(name)).to_pylist()
                 if values != [place.setdefault(name, values[0])]:
                     raise UnfitError(f"{path} has records of several partitions")
-            first = min(first, _first(batch))
             last = _next_last(path, batch, last)
+            first = min(first, _first(batch))
             wanted = _wanted(batch, limits.of(*_place(path, place)), limits.times)
             if wanted.num_rows:
                 records += wanted.num_rows
@@ -153,7 +153,7 @@ def _check(path: str, source: ParquetFile, folders: Mapping[str, str]) -> None:
             fits = kind is not None and _is_time(kind, source)
         else:
             fits = kind == wanted[name]
-        if not fits or (name in folders):
+        if not fits or name in folders:
             raise UnfitError(f"{path} has a column {name} of type {kind}")
 
 
@@ -230,7 +230,7 @@ def rows_in_order(
         taken, left = [], []
         for batch, rows in heads:
             count = pc.sum(pc.less_equal(batch.column("offset"), known)).as_py()
-            taken.append(batch.slice(0, count))
+            taken += [batch.slice(0, count)] if count else []
             rest = batch.slice(count) if count < batch.num_rows else next(rows, None)
             left += [(rest, rows)] if rest is not None else []
         heads = left
