@@ -102,6 +102,13 @@ def test_the_place_of_records_may_be_in_columns_or_in_folders(tmp_path: Path) ->
         assert (found.topic, found.partition) == ("007", 4)
 
 
+def test_a_file_may_have_one_record(tmp_path: Path) -> None:
+    file = looked(write(tmp_path / "a.parquet", [7]))
+
+    assert (file.records, file.start, file.end) == (1, 7, 8)
+    assert sent([file]) == [7]
+
+
 def test_an_empty_file_has_nothing(tmp_path: Path) -> None:
     assert look(str(write(tmp_path / "a.parquet", [])), FOLDERS, limits()) is None
 
@@ -110,7 +117,7 @@ def test_an_empty_file_has_nothing(tmp_path: Path) -> None:
     ("columns", "words"),
     [
         ({"offsets": [1, 2, 2]}, "order of their offsets"),
-        ({"offsets": [*range(70_000), 5]}, "order of their offsets"),
+        ({"offsets": [*range(65_536), 5]}, "order of their offsets"),
         ({"partition": pa.array([0, 0, 1], pa.int32())}, "several partitions"),
         ({"partition": pa.array([None] * 3, pa.int32())}, "without a topic or a partition"),
         ({"headers": None}, "column headers of type None"),
@@ -166,6 +173,21 @@ def test_files_that_overlap_are_merged(tmp_path: Path, monkeypatch: pytest.Monke
     assert sent([files[0], files[0]], 0, 5) == [0, 0, 2, 2, 4, 4]
 
 
+def test_files_of_several_writers_are_merged(tmp_path: Path) -> None:
+    files = []
+    for first, element, kind in ((0, "element", "us"), (1, "array", "ms")):
+        columns = {
+            "headers": pa.array([[("n", b"%d" % first)]] * 3, headers(element)),
+            "timestamp": pa.array([0] * 3, pa.timestamp(kind, "UTC")),
+        }
+        path = write(tmp_path / f"{element}.parquet", range(first, 6, 2), **columns)
+        pq.write_table(pq.read_table(path), path, store_schema=False,
+                       use_compliant_nested_type=False)  # fmt: skip
+        files.append(looked(path))
+
+    assert sent(files) == list(range(6))
+
+
 def test_limits_hold_within_a_file(tmp_path: Path) -> None:
     file = looked(write(tmp_path / "a.parquet", [*range(25), *range(40, 60)]))
 
@@ -206,6 +228,17 @@ def test_row_groups_outside_of_the_limits_are_not_read(tmp_path: Path) -> None:
     assert sent([file], 10, 20) == list(range(10, 20))
     with pytest.raises(UnreadableError, match=f"cannot read {path}: "):
         sent([file], 9, 20)
+
+
+def test_a_damaged_value_that_no_codec_notices_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", range(30))
+    pq.write_table(pq.read_table(path), path, compression="none", use_dictionary=False,
+                   write_page_checksum=True, store_schema=False)  # fmt: skip
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"29", b"92"))
+
+    with pytest.raises(UnreadableError, match="could not verify page integrity, CRC checksum"):
+        sent([looked(path)])
 
 
 def test_a_file_that_has_changed_is_an_error(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ __all__ = ["MOST", "File", "Limits", "UnfitError", "UnreadableError", "look", "r
 
 MOST = 2**63 - 1
 _BINARY, _TEXT = pa.binary(), pa.string()
-_HEADER = {"key": _TEXT, "value": _BINARY}
-_HEADERS = pa.list_(pa.struct(list(_HEADER.items())))
+_HEADER = [("key", _TEXT), ("value", _BINARY)]
 _TIME = pa.timestamp("us", "UTC")
 _PLACE = {"topic": _TEXT, "partition": pa.int32()}
 _PLAIN = {"key": _BINARY, "value": _BINARY, "offset": pa.int64()}
@@ -160,7 +159,7 @@ def _check(path: str, source: ParquetFile, folders: Mapping[str, str]) -> None:
 def _are_headers(kind: pa.DataType) -> bool:
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
-    return [(each.name, each.type) for each in kind.value_type] == list(_HEADER.items())
+    return [(each.name, each.type) for each in kind.value_type] == _HEADER
 
 
 def _is_time(kind: pa.DataType, source: ParquetFile) -> bool:
@@ -184,7 +183,7 @@ def _next_last(path: str, batch: pa.RecordBatch, last: int) -> int:
     """The last offset of a batch that follows the offset `last`."""
     offsets = batch.column("offset")
     count = len(offsets)
-    rises = pc.all(pc.less(offsets.slice(0, count - 1), offsets.slice(1)))
+    rises = pc.all(pc.less(offsets.slice(0, count - 1), offsets.slice(1)), min_count=0)
     if offsets.null_count or _first(batch) <= last or not rises.as_py():
         raise UnfitError(f"{path} does not have its records in the order of their offsets")
     return _last(batch)
@@ -255,7 +254,7 @@ def _rows(
         numbers = [each for each, group in enumerate(groups) if _may_have(group, offsets)]
         for batch in source.iter_batches(most, numbers, names, use_threads=False):
             columns = [batch.column(name) for name in names]
-            columns[2], columns[3] = columns[2].cast(_HEADERS), columns[3].cast(_TIME)
+            columns[3] = columns[3].cast(_TIME)
             wanted = _wanted(pa.RecordBatch.from_arrays(columns, names), offsets, times)
             if wanted.num_rows:
                 yield wanted
