@@ -6,6 +6,7 @@ seed; CYKAFKA_TEST_SEED=... repeats it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -124,22 +125,73 @@ def test_a_redrive_that_is_killed_loses_nothing(
     check(bench.read(topic), VALUES, TWICE)
 
 
-def test_a_replay_that_is_killed_loses_nothing(
+@pytest.fixture
+def replayed(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], tmp_path: Path
-) -> None:
+) -> dict[str, str]:
+    """The keys of a replay of an archive with all values."""
     bench.fill(topic, EACH)
     bench.run("archive", topics=topic, file_names="deterministic", **places)
-    keys = {"path": places["path"], "to": other_topic, "step": str(PER_BATCH),
-            "checkpoint": str(tmp_path / "replayed")}  # fmt: skip
+    return {"path": places["path"], "to": other_topic, "checkpoint": str(tmp_path / "replayed")}
 
-    kill_often(bench, "replay", {**keys, "rate": "200"}, steps)
-    assert len(bench.read(other_topic)) < 4 * EACH
-    bench.run("replay", **keys)
 
-    messages = bench.read(other_topic)
-    check(messages, VALUES, TWICE)
+def check_replay(bench: Bench, topic: str, most: int) -> None:
+    messages = bench.read(topic)
+    check(messages, VALUES, most)
     # In order, except resent records.
     for partition in range(4):
         places_of = [int(m.value().split(b"-")[1]) for m in messages if m.partition() == partition]
         back = sum(later < sooner for sooner, later in itertools.pairwise(places_of))
         assert back <= KILLS
+
+
+# Small steps are many, so that the job works for a while; a rate makes Spark read the archive.
+@pytest.mark.parametrize(("step", "slow"), [(20, {}), (PER_BATCH, {"rate": "200"})])
+def test_a_replay_that_is_killed_loses_nothing(
+    bench: Bench, replayed: dict[str, str], step: int, slow: dict[str, str]
+) -> None:
+    keys = {**replayed, "step": str(step)}
+
+    kill_often(bench, "replay", {**keys, **slow}, steps)
+    assert len(bench.read(keys["to"])) < 4 * EACH
+    bench.run("replay", **keys)
+
+    check_replay(bench, keys["to"], KILLS * step)
+
+
+def workers(pid: int) -> list[int]:
+    """The Python workers of a driver's Spark."""
+    found = []
+    for each in family(pid):
+        with contextlib.suppress(OSError):
+            if b"pyspark.daemon" in Path(f"/proc/{each}/cmdline").read_bytes():
+                found.append(each)
+    return found[1:]  # the first one is their parent
+
+
+def test_a_replay_whose_workers_are_killed_loses_nothing(
+    bench: Bench, replayed: dict[str, str]
+) -> None:
+    dice = random.Random(SEED)
+    step = 20
+    keys = {**replayed, "step": str(step)}
+    command = bench.command("replay", *(f"--{name}={value}" for name, value in keys.items()))
+    command[command.index("local[2]")] = "local[2,8]"  # Spark repeats tasks that fail
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            deadline = time.monotonic() + START_S
+            for _ in range(KILLS):
+                before = steps(Path(keys["checkpoint"]))
+                while steps(Path(keys["checkpoint"])) <= before or not workers(process.pid):
+                    assert process.poll() is None, process.communicate()
+                    assert time.monotonic() < deadline, "nothing was sent"
+                    time.sleep(0.01)
+                kill_all(dice.sample(workers(process.pid), 1))
+            _, told = process.communicate(timeout=START_S)
+        finally:
+            kill_all(family(process.pid))
+
+    assert process.returncode == 0, told
+    check_replay(bench, keys["to"], KILLS * step)

@@ -13,6 +13,7 @@ from spark_jobs import Bench
 
 from cykafka.spark.jobs import replay
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.replay_parts import Part
 from cykafka.spark.jobs.session import Stop, Stopped
 
 START_MS = 1_700_000_000_000
@@ -27,16 +28,26 @@ def archive(bench: Bench, topic: str, places: dict[str, str]) -> dict[str, str]:
     return {"path": places["path"]}
 
 
+@pytest.fixture(params=["tasks", "Spark"])
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Keys that leave the choice of the archive's reader to the job, or make Spark read it."""
+    return {} if request.param == "tasks" else {"where": "true"}
+
+
 def content(messages: list[Any]) -> list[tuple[Any, ...]]:
     return [(m.partition(), m.key(), m.value(), m.headers(), m.timestamp()) for m in messages]
 
 
 def test_replayed_records_are_unchanged(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
+    bench: Bench,
+    topic: str,
+    other_topic: str,
+    archive: dict[str, str],
+    way: dict[str, Any],
 ) -> None:
     bench.send(topic, [{"value": None, "key": None, "partition": 3, "timestamp": START_MS}])
 
-    summary = bench.run("replay", to=other_topic, **archive)
+    summary = bench.run("replay", to=other_topic, **archive, **way)
 
     assert (summary.records, summary.bad, summary.counts) == (120, 0, {"sent": 120})
     assert summary.ranges == {(topic, each): (0, 30) for each in range(4)}
@@ -46,13 +57,17 @@ def test_replayed_records_are_unchanged(
 
 
 def test_a_window_of_the_archive_is_replayed(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
+    bench: Bench,
+    topic: str,
+    other_topic: str,
+    archive: dict[str, str],
+    way: dict[str, Any],
 ) -> None:
-    keys = {"to": other_topic, "topics": topic, **archive}
+    keys = {"to": other_topic, "topics": topic, **archive, **way}
 
     by_offset = bench.run("replay", from_offset=3, until_offset=5, partitions="1,2", **keys)
     by_time = bench.run(
-        "replay", from_time=START_MS + 10, until_time=START_MS + 12, where="partition = 0", **keys
+        "replay", from_time=START_MS + 10, until_time=START_MS + 12, partitions="0", **keys
     )
 
     assert by_offset.ranges == {(topic, 1): (3, 5), (topic, 2): (3, 5)}
@@ -74,7 +89,10 @@ def test_dry_run_sends_nothing_and_reports_what_it_would_send(
 
 
 def test_partitions_and_timestamps_may_be_reassigned(
-    bench: Bench, other_topic: str, archive: dict[str, str]
+    bench: Bench,
+    other_topic: str,
+    archive: dict[str, str],
+    way: dict[str, Any],
 ) -> None:
     before = time.time() * 1000
 
@@ -85,6 +103,7 @@ def test_partitions_and_timestamps_may_be_reassigned(
         keep_timestamps=False,
         until_offset=7,
         **archive,
+        **way,
     )
 
     sent = bench.read(other_topic, 28)
@@ -109,20 +128,24 @@ def test_rate_limit_holds(bench: Bench, other_topic: str, archive: dict[str, str
 
 def test_restart_continues_after_the_last_step(
     bench: Bench, topic: str, other_topic: str, archive: dict[str, str],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: dict[str, Any],
 ) -> None:  # fmt: skip
-    keys = {"to": other_topic, "checkpoint": str(tmp_path / "replayed"), "step": 40, **archive}
-    sender = replay._sender
-    steps = []
-
-    def fails_at_the_third(run: Any, records: Any, step: Any) -> Any:
-        steps.append(step)
-        if len(steps) == 3:
-            raise RuntimeError("third step")
-        return sender(run, records, step)
-
-    monkeypatch.setattr(replay, "_sender", fails_at_the_third)
+    keys = {
+        "to": other_topic,
+        "checkpoint": str(tmp_path / "replayed"),
+        "step": 40,
+        **archive,
+        **way,
+    }
     run = bench.prepare("replay", **keys)
+    watched = run.watched
+
+    def fails_at_the_third(what: str, work: Any) -> Any:
+        if "step 3 of 3" in what:
+            raise RuntimeError("third step")
+        return watched(what, work)
+
+    monkeypatch.setattr(run, "watched", fails_at_the_third)
     with pytest.raises(RuntimeError, match="third step"):
         bench.work("replay", run)
     assert (run.summary.records, run.summary.outcome) == (80, "failed")
@@ -137,11 +160,15 @@ def test_restart_continues_after_the_last_step(
 
 
 def test_failed_replay_reports_the_records_with_an_unknown_outcome(
-    bench: Bench, cluster: Any, unique: Any, archive: dict[str, str]
+    bench: Bench,
+    cluster: Any,
+    unique: Any,
+    archive: dict[str, str],
+    way: dict[str, Any],
 ) -> None:
     narrow = unique("narrow")
     cluster.create_topic(narrow, 1, config={"retention.ms": -1})
-    run = bench.prepare("replay", to=narrow, **archive)
+    run = bench.prepare("replay", to=narrow, **archive, **way)
 
     with pytest.raises(Exception, match=narrow):
         bench.work("replay", run)
@@ -152,9 +179,13 @@ def test_failed_replay_reports_the_records_with_an_unknown_outcome(
 
 
 def test_replay_without_records_reports_it(
-    bench: Bench, topic: str, other_topic: str, archive: dict[str, str]
+    bench: Bench,
+    topic: str,
+    other_topic: str,
+    archive: dict[str, str],
+    way: dict[str, Any],
 ) -> None:
-    keys = {"to": other_topic, **archive}
+    keys = {"to": other_topic, **archive, **way}
 
     misspelt = bench.run("replay", topics=f"{topic},odrers", partitions="1,17", **keys)
     nothing = bench.run("replay", from_offset=1_000, **keys)
@@ -168,18 +199,23 @@ def test_replay_without_records_reports_it(
 
 
 def test_replay_stops_on_request_between_steps(
-    bench: Bench, other_topic: str, archive: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
+    other_topic: str,
+    archive: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: dict[str, Any],
 ) -> None:
     stop = Stop()
-    parts = replay._parts
+    run = bench.prepare("replay", stop, to=other_topic, **archive, **way)
+    watched = run.watched
 
-    def asked_after(*given: Any) -> Any:
-        found = parts(*given)
-        stop.ask()
+    def asked_after(what: str, work: Any) -> Any:
+        found = watched(what, work)
+        if what == "looking at the archive":
+            stop.ask()
         return found
 
-    monkeypatch.setattr(replay, "_parts", asked_after)
-    run = bench.prepare("replay", stop, to=other_topic, **archive)
+    monkeypatch.setattr(run, "watched", asked_after)
 
     with pytest.raises(Stopped):
         bench.work("replay", run)
@@ -188,7 +224,7 @@ def test_replay_stops_on_request_between_steps(
 
 
 def test_a_topic_whose_name_is_a_number_is_replayed(
-    bench: Bench, cluster: Any, other_topic: str, places: dict[str, str]
+    bench: Bench, cluster: Any, other_topic: str, places: dict[str, str], way: dict[str, Any]
 ) -> None:
     topic = f"007{time.time_ns()}"
     cluster.create_topic(topic, 4, config={"retention.ms": -1})
@@ -197,7 +233,7 @@ def test_a_topic_whose_name_is_a_number_is_replayed(
 
     was = bench.read(topic)
 
-    by_name = bench.run("replay", topics=topic, to=other_topic, path=places["path"])
+    by_name = bench.run("replay", topics=topic, to=other_topic, path=places["path"], **way)
     bench.run("replay", path=places["path"])
 
     assert by_name.ranges == {(topic, each): (0, 3) for each in range(4)}
@@ -207,7 +243,12 @@ def test_a_topic_whose_name_is_a_number_is_replayed(
 
 @pytest.mark.parametrize("file_names", ["spark", "deterministic"])
 def test_decoded_archive_is_replayed_with_its_bad_records(
-    bench: Bench, topic: str, other_topic: str, places: dict[str, str], file_names: str
+    bench: Bench,
+    topic: str,
+    other_topic: str,
+    places: dict[str, str],
+    file_names: str,
+    way: dict[str, Any],
 ) -> None:
     values = [b'{"id": 1}', b"no json", b'{"id": "x"}', None, b'{"id": 2}']
     bench.send(topic, [{"key": f"k{number}", "value": value, "partition": number % 2,
@@ -216,7 +257,7 @@ def test_decoded_archive_is_replayed_with_its_bad_records(
     done = bench.run("archive", topics=topic, schema="id BIGINT", file_names=file_names, **places)
     assert (done.records, done.bad) == (20, 8)
 
-    summary = bench.run("replay", to=other_topic, path=places["path"])
+    summary = bench.run("replay", to=other_topic, path=places["path"], **way)
 
     assert summary.records == 20
     assert content(bench.read(other_topic, 20)) == content(bench.read(topic))
@@ -248,7 +289,7 @@ def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
     schema = "topic string, partition int, `offset` bigint, value binary"
     records = bench.spark.read.schema(schema).parquet(str(tmp_path / "archive"))
     run = bench.prepare("replay", path=str(tmp_path / "archive"))
-    step = [replay._Part("t", 0, 1_000, 1_005, 0, 0), replay._Part("t", 1, 0, 5, 0, 0)]
+    step = [Part("t", 0, 1_000, 1_005, 0, 0), Part("t", 1, 0, 5, 0, 0)]
 
     rows = replay._chosen(records, step, replay._bounds(run, step)).collect()
 
@@ -262,7 +303,7 @@ def test_a_step_of_many_parts_is_read_by_topics(
     rows = [(topic, partition, offset) for topic in ("a", "b") for partition in range(4)
             for offset in range(6)]  # fmt: skip
     records = bench.spark.createDataFrame(rows, "topic string, partition int, offset bigint")
-    step = [replay._Part(topic, partition, partition, partition + 2, 0, 0)
+    step = [Part(topic, partition, partition, partition + 2, 0, 0)
             for topic, partition in (("a", 0), ("a", 2), ("b", 3))]  # fmt: skip
     run = bench.prepare("replay", path="/p")
     expected = [("a", 0, 0), ("a", 0, 1), ("a", 2, 2), ("a", 2, 3), ("b", 3, 3), ("b", 3, 4)]
@@ -280,7 +321,7 @@ def test_tasks_without_a_partition_take_no_share_of_the_rate(bench: Bench) -> No
     from cykafka.spark.jobs.pace import RATE
 
     run = bench.prepare("replay", path="/p", rate=100)
-    parts = [replay._Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
+    parts = [Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
     hashes = replay._bounds(run, parts).select(
         "partition", F.expr("pmod(hash(topic, partition), 2)")
     )

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cykafka.spark.jobs.errors import told_by_spark
@@ -17,6 +16,7 @@ from cykafka.spark.jobs.folders import naming
 from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records import HEADERS, filled
+from cykafka.spark.jobs.replay_parts import Part, step_of
 from cykafka.spark.jobs.schemas.columns import check_type, encoded
 from cykafka.spark.jobs.schemas.document import FORMS
 from cykafka.spark.jobs.session import Stopped
@@ -49,18 +49,6 @@ _MOST_PLACES = 200
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The records to send of a partition: offsets from `start` to before `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    records: int
-    bytes: int
-
-
 def run(run: Run[Replay]) -> Summary:
     """Send the records that the configuration selects and that the checkpoint lists as unsent."""
     began = time.monotonic()
@@ -71,6 +59,8 @@ def run(run: Run[Replay]) -> Summary:
             with naming("checkpoint", config.checkpoint or ""):
                 done = _Note(run).read()
             parts = _parts(run, records, done)
+            if not done:
+                _warn_of_nothing(run, parts)
             for part in parts:
                 run.summary.cover(part.topic, part.partition, part.start, part.end)
                 run.summary.add(part.records, part.bytes, 0, {})
@@ -210,7 +200,7 @@ def _decoded_column(config: Replay, there: StructType) -> StructField | None:
     return field
 
 
-def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
+def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[Part]:
     """The records that are left to send, by a pass over the archive's columns of numbers."""
     from pyspark.sql import functions as F
 
@@ -227,13 +217,10 @@ def _parts(run: Run[Replay], records: DataFrame, done: Offsets) -> list[_Part]:
         (total_bytes() if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
     found = run.watched("looking at the archive", measured.collect)
-    parts = [_Part(*row) for row in sorted(found)]
-    if not done:
-        _warn_of_nothing(run, parts)
-    return parts
+    return [Part(*row) for row in sorted(found)]
 
 
-def _warn_of_nothing(run: Run[Replay], parts: list[_Part]) -> None:
+def _warn_of_nothing(run: Run[Replay], parts: list[Part]) -> None:
     """Warn of selected topics and partitions without records: a name may be misspelled."""
     config = run.config
     topics, partitions = {part.topic for part in parts}, {part.partition for part in parts}
@@ -248,32 +235,32 @@ def _warn_of_nothing(run: Run[Replay], parts: list[_Part]) -> None:
 
 
 def _send(run: Run[Replay], records: DataFrame) -> None:
+    from cykafka.spark.jobs.replay_files import files_of
+
     config = run.config
     with naming("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
         note.write({})  # if the note cannot be written, fail before any record is sent
-    parts = _parts(run, records, done)
+    files = files_of(run, records, done)
+    parts = _parts(run, records, done) if files is None else files.parts
+    if not done:
+        _warn_of_nothing(run, parts)
     total = sum(part.records for part in parts)
     steps = -(-total // config.step) if config.checkpoint else min(total, 1)
     run.summary.add(0, 0, 0, {"sent": 0})
     for number in range(steps):
         if run.stop.asked:
             raise Stopped("stopped before all records were sent")
-        # Offsets have few gaps, so equal shares of offsets have about equally many records.
-        step = [
-            _Part(part.topic, part.partition, low, high, 0, 0)
-            for part in parts
-            for low, high in [_share(part, number, steps)]
-            if low < high
-        ]
+        step = step_of(parts, number, steps)
         words = (
             f"replay: {run.summary.records:,} of {total:,} records, step {number + 1} of {steps}"
         )
         # If this step fails, up to so many of its records may have been sent.
         most = sum(part.end - part.start for part in step)
         run.summary.unknown = min(most, total - run.summary.records)
-        counts = run.watched(words, _sender(run, records, step))
+        send = _sender(run, records, step) if files is None else files.sender(step)
+        counts = run.watched(words, send)
         run.summary.unknown = 0
         run.summary.batches += 1
         run.summary.add(counts["records"], counts["bytes"] or 0, 0, {"sent": counts["records"]})
@@ -282,13 +269,8 @@ def _send(run: Run[Replay], records: DataFrame) -> None:
         note.write({(part.topic, part.partition): part.end for part in step})
 
 
-def _share(part: _Part, number: int, steps: int) -> tuple[int, int]:
-    size = part.end - part.start
-    return part.start + size * number // steps, part.start + size * (number + 1) // steps
-
-
 def _sender(
-    run: Run[Replay], records: DataFrame, step: list[_Part]
+    run: Run[Replay], records: DataFrame, step: list[Part]
 ) -> Callable[[], dict[str, Any]]:
     """A function that sends the records of a step and returns their number and bytes."""
     from pyspark.sql import Observation
@@ -334,14 +316,14 @@ def _sender(
     return work
 
 
-def _bounds(run: Run[Replay], step: list[_Part]) -> DataFrame:
+def _bounds(run: Run[Replay], step: list[Part]) -> DataFrame:
     rows = [(part.topic, part.partition, part.start, part.end) for part in step]
     return run.spark.createDataFrame(
         rows, "topic string, partition int, _low bigint, _high bigint"
     )
 
 
-def _chosen(records: DataFrame, step: list[_Part], bounds: DataFrame) -> DataFrame:
+def _chosen(records: DataFrame, step: list[Part], bounds: DataFrame) -> DataFrame:
     """The records of a step."""
     from pyspark.sql import functions as F
 
@@ -350,7 +332,7 @@ def _chosen(records: DataFrame, step: list[_Part], bounds: DataFrame) -> DataFra
     return chosen.where("offset >= _low AND offset < _high")
 
 
-def _within(step: list[_Part]) -> Column:
+def _within(step: list[Part]) -> Column:
     """A condition that holds for all records of a step and for few others."""
     from pyspark.sql import functions as F
 
