@@ -53,8 +53,6 @@ class Topics:
         A partition for each of CODECS.
     large : str
         One partition with three values of 5 MB.
-    many : str
-        50 partitions with 300 records.
     stamped : str
         One partition; the broker sets the timestamps.
     committed : str
@@ -69,8 +67,8 @@ class Topics:
     prefix: str
 
     def __getattr__(self, name: str) -> str:
-        if name not in ("mixed", "empty", "shrunk", "compacted", "codecs", "large", "many",
-                        "stamped", "committed", "pending"):  # fmt: skip
+        if name not in ("mixed", "empty", "shrunk", "compacted", "codecs", "large", "stamped",
+                        "committed", "pending"):  # fmt: skip
             raise AttributeError(name)
         return f"{self.prefix}-{name}"
 
@@ -135,10 +133,6 @@ def topics(cluster: Any, unique: Callable[[str], str]) -> Iterator[Topics]:
             for number in range(3):
                 sender.produce(names.large, bytes([number]) * 5_000_000, f"{number}", 0)
             assert sender.flush(WAIT_S) == 0
-
-        cluster.create_topic(names.many, 50)
-        for number in range(300):
-            producer.produce(names.many, f"{number}", f"k{number}")
 
         cluster.create_topic(names.stamped, 1, config={"message.timestamp.type": "LogAppendTime"})
         put(names.stamped, 5)
@@ -330,7 +324,7 @@ class Stream:
     def start(self, connector: str, trigger: dict[str, Any] | None = None, **more: Any) -> Any:
         """Start the query."""
         source = self.spark.readStream.format(connector).options(**{**self.options, **more})
-        writer = source.load().coalesce(1).writeStream.format("parquet")
+        writer = source.load().coalesce(2).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         writer = writer.option("path", str(self.folder / "table"))
         return (writer.trigger(**trigger) if trigger else writer).start()

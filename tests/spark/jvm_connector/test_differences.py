@@ -203,8 +203,9 @@ def test_output_mode_update_needs_foreach_batch(
         lambda writer: writer.foreachBatch(lambda frame, _: write(OURS, frame, topic=names[OURS])),
     )
 
-    assert stored(names[OURS]) == stored(names[JVM])
-    assert len(stored(names[JVM])) > 7  # several micro-batches have counts of the seven values
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert len(rows) > len({row[2] for row in rows})  # both micro-batches have counts
 
 
 def test_misspelled_sink_column_is_refused(

@@ -145,7 +145,7 @@ def sell(streams: Streams, make_producer: Make) -> Callable[[int, int], None]:
 
 
 def windows(source: Make, batch: Make, streams: Streams) -> Any:
-    orders = source(subscribe=streams.orders, maxOffsetsPerTrigger=16)
+    orders = source(subscribe=streams.orders, maxOffsetsPerTrigger=20)
     orders = orders.withWatermark("timestamp", "5 seconds")
     orders = orders.dropDuplicatesWithinWatermark(["key", "value"])
     return orders.groupBy("key", orders_window()).count()
@@ -158,7 +158,7 @@ def orders_window() -> Any:
 
 
 def distinct(source: Make, batch: Make, streams: Streams) -> Any:
-    orders = source(subscribe=streams.orders, maxOffsetsPerTrigger=16)
+    orders = source(subscribe=streams.orders, maxOffsetsPerTrigger=20)
     return orders.dropDuplicates(["key", "value"]).drop("timestamp")
 
 
@@ -173,7 +173,7 @@ def unpaid(source: Make, batch: Make, streams: Streams) -> Any:
     from pyspark.sql.functions import expr
 
     def of(topic: str, name: str) -> Any:
-        stream = source(subscribe=topic, maxOffsetsPerTrigger=16)
+        stream = source(subscribe=topic, maxOffsetsPerTrigger=20)
         stream = stream.selectExpr(f"value as {name}", f"timestamp as {name}_at")
         return stream.withWatermark(f"{name}_at", "5 seconds")
 
@@ -215,7 +215,7 @@ def test_stateful_stream_over_a_restart(
     theirs.forget_last_commit()
     ours.forget_last_commit()
     shutil.copytree(theirs.checkpoint, moved.checkpoint)
-    sell(20, 50)
+    sell(20, 36)
     expected = theirs.run(JVM)
     assert expected[0].rows == repeated.rows
     assert ours.run(OURS) == expected
@@ -269,5 +269,6 @@ def test_foreach_batch(
 
     assert seen[OURS] == seen[JVM]
     assert [count for _, count, _ in seen[OURS]] == [16, 6]
-    assert stored(names[OURS]) == stored(names[JVM])
-    assert len(stored(names[OURS])) == 22
+    written = stored(names[OURS])
+    assert written == stored(names[JVM])
+    assert len(written) == 22

@@ -73,8 +73,9 @@ def test_codecs_and_other_properties_of_producers(
             options = {f"kafka.{name}": value for name, value in properties.items()}
             write(connector, frame, topic=topic, **options)
 
-    assert stored(names[OURS]) == stored(names[JVM])
-    assert len(stored(names[OURS])) == 150
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert len(rows) == 150
 
 
 def test_large_values(spark: Any, twins: Make, write: Make, stored: Make) -> None:
@@ -83,8 +84,9 @@ def test_large_values(spark: Any, twins: Make, write: Make, stored: Make) -> Non
     for connector, topic in names.items():
         write(connector, frame, topic=topic, kafka__max__request__size=8_000_000)
 
-    assert stored(names[OURS]) == stored(names[JVM])
-    assert {len(row[3]) for row in stored(names[OURS])} == {5_000_000}
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert [len(row[3]) for row in rows] == [5_000_000] * 3
 
 
 def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) -> None:
@@ -92,9 +94,9 @@ def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) 
     keys = [b"", *(dice.randbytes(number % 70) for number in range(1, 700))]
     frame = spark.createDataFrame([(key, b"v") for key in keys], "key binary, value binary")
 
-    rows = same_records(twins, write, stored, frame, 50)
+    rows = same_records(twins, write, stored, frame, 7)
 
-    assert {row[0] for row in rows} == set(range(50))
+    assert {row[0] for row in rows} == set(range(7))
 
 
 def test_partition_of_a_row_overrides_the_key(
@@ -144,8 +146,9 @@ def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -
         write(connector, spark.createDataFrame(rows, "topic string, key string, value string"))
 
     for topics in (first, second):
-        assert stored(topics[OURS]) == stored(topics[JVM])
-        assert len(stored(topics[OURS])) == 25
+        rows = stored(topics[OURS])
+        assert rows == stored(topics[JVM])
+        assert len(rows) == 25
 
 
 def test_option_topic_overrides_the_column(
@@ -162,14 +165,14 @@ def test_option_topic_overrides_the_column(
     ("mode", "make", "count"),
     [
         ("append", lambda frame: frame.select("key", "value", "headers"), 60),
-        # Each of the three micro-batches writes the counts of the five keys so far.
+        # Each micro-batch writes the counts of all keys so far: 9, 14 and 16.
         (
             "complete",
             lambda frame: (
                 frame.groupBy("key").count().selectExpr("key", "string(count) as value")
                 .orderBy("key").coalesce(1)
             ),
-            15,
+            39,
         ),
     ],
     ids=["append", "complete"],
