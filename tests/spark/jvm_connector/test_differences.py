@@ -42,6 +42,49 @@ BATCHES = (
         None,
     ),
     Difference(
+        "missing topics are skipped with failOnDataLoss=false; the JVM refuses them",
+        {
+            "subscribe": "SHRUNK,no-such-topic",
+            "failOnDataLoss": "false",
+            "fetchOffset.numRetries": "1",
+        },
+        None,
+        30,
+    ),
+    Difference(
+        "starts of other partitions are ignored with failOnDataLoss=false; the JVM refuses them",
+        {
+            "subscribe": "SHRUNK",
+            "startingOffsets": '{"SHRUNK":{"0":20},"other":{"0":1}}',
+            "failOnDataLoss": "false",
+            "fetchOffset.numRetries": "1",
+        },
+        None,
+        30,
+    ),
+    Difference(
+        "a start after the last record is no error with failOnDataLoss=false; the JVM refuses it",
+        {
+            "subscribe": "SHRUNK",
+            "startingOffsets": '{"SHRUNK":{"0":60}}',
+            "failOnDataLoss": "false",
+        },
+        None,
+        0,
+    ),
+    Difference(
+        "an empty list of partitions is refused; the JVM reads nothing",
+        {"assign": "{}"},
+        0,
+        None,
+    ),
+    Difference(
+        "a negative time is refused; the JVM reads nothing",
+        {"subscribe": "SHRUNK", "startingTimestamp": -1},
+        0,
+        None,
+    ),
+    Difference(
         "a batch checks options of streams; the JVM ignores them",
         {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": "x"},
         30,
@@ -49,6 +92,12 @@ BATCHES = (
     ),
 )
 STREAMS = (
+    Difference(
+        "a minimum of zero offsets per trigger is refused; the JVM ignores it",
+        {"subscribe": "SHRUNK", "minOffsetsPerTrigger": 0, "startingOffsets": "earliest"},
+        30,
+        None,
+    ),
     Difference(
         "every end of a stream is refused; the JVM ignores endingTimestamp",
         {"subscribe": "SHRUNK", "endingTimestamp": T0, "startingOffsets": "earliest"},
@@ -144,6 +193,24 @@ def test_min_offsets_have_no_effect_with_available_now(
         counts.append(len(query.rows()))
 
     assert counts == [20, 30]
+
+
+def test_partition_minus_1_of_the_sink_is_no_partition(
+    spark: Any,
+    twins: Callable[..., dict[str, str]],
+    write: Callable[..., None],
+    stored: Callable[..., list[Any]],
+) -> None:
+    """The JVM connector refuses it."""
+    from py4j.protocol import Py4JJavaError
+
+    names = twins(1)
+    frame = spark.sql("select 'v' as value, -1 as partition")
+    with pytest.raises(Py4JJavaError, match="Invalid partition"):
+        write(JVM, frame, topic=names[JVM])
+    write(OURS, frame, topic=names[OURS])
+
+    assert len(stored(names[OURS])) == 1
 
 
 def test_sink_without_headers(
