@@ -189,14 +189,18 @@ def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def tidy(own_cluster: Callable[..., Any]) -> Any:
-    """A broker that often deletes and compacts, and does not auto-create topics."""
+    """A broker that often deletes and compacts, and does not auto-create topics.
+
+    It has secured listeners for the tests of Spark's own Kafka connector.
+    """
     return own_cluster(
+        listeners=("mtls", "sasl_plain_tls"),
         properties={
             "log.initial.task.delay.ms": 100,
             "log.retention.check.interval.ms": 200,
             "log.cleaner.backoff.ms": 100,
             "auto.create.topics.enable": False,
-        }
+        },
     )
 
 

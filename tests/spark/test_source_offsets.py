@@ -38,12 +38,13 @@ def test_offsets_are_explicit_earliest_and_latest(batch: Load, pair: str, found:
     assert found(frame) == [(0, 7), (0, 8), (0, 9), (1, 0), (1, 1)]
 
 
-def test_start_after_the_end_is_empty(batch: Load, pair: str, found: Any) -> None:
+def test_end_before_the_start_is_refused(batch: Load, pair: str) -> None:
     frame = batch(
         subscribe=pair, startingOffsets=offsets(pair, 7, 7), endingOffsets=offsets(pair, 3, 9)
     )
 
-    assert found(frame) == [(1, 7), (1, 8)]
+    with pytest.raises(PySparkException, match=rf"{pair} \[0\] would be read from 7 to 3"):
+        frame.collect()
 
 
 def test_assign_reads_only_its_partitions(batch: Load, pair: str, found: Any) -> None:

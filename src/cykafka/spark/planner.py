@@ -307,12 +307,17 @@ class Planner:
     # -- ranges
 
     def batch_ranges(self, narrow: Narrow | None = None) -> list[PartitionRange]:
-        """The ranges that a batch reads. A range that ends before it begins is left out.
+        """The ranges that a batch reads.
 
         Parameters
         ----------
         narrow : callable, optional
             Returns the parts of a range to read. Lost offsets outside these parts are no loss.
+
+        Raises
+        ------
+        ValueError
+            A partition would end before it begins.
         """
         ends = self.ends(self.partitions())
         start = self.resolve(self.options.start, ends)
@@ -327,10 +332,25 @@ class Planner:
                     f"{_name(each)}: the read would begin at {first}, but the partition "
                     f"ends at {high}"
                 )
+            elif behind < first and wanted(PartitionRange(*each, behind, first)):
+                self._ends_before_it_begins(each, first, behind, low)
             for part in wanted(PartitionRange(*each, first, behind)):
                 if part.size:
                     ranges.append(self._what_is_there(part, low, high))
         return [each for each in ranges if each.size]
+
+    def _ends_before_it_begins(self, each: Partition, first: int, behind: int, low: int) -> None:
+        """Handle such a range: a loss if the partition begins behind its end, else an error."""
+        if behind < low:
+            self.lose(
+                f"{_name(each)}: the read would end at {behind}, but the partition begins at {low}"
+            )
+        else:
+            raise ValueError(
+                f"options {self.options.start.option} and {self.options.end.option}: "
+                f"{_name(each)} would be read from {first} to {behind}: expected an end that is "
+                "not before the start"
+            )
 
     def _what_is_there(self, part: PartitionRange, low: int, high: int) -> PartitionRange:
         each = (part.topic, part.partition)

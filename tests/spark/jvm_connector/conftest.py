@@ -52,7 +52,7 @@ class Topics:
     codecs : str
         A partition for each of CODECS.
     large : str
-        One partition with three values of 3 MB.
+        One partition with three values of 5 MB.
     stamped : str
         One partition; the broker sets the timestamps.
     committed : str
@@ -131,7 +131,7 @@ def topics(cluster: Any, unique: Callable[[str], str]) -> Iterator[Topics]:
         cluster.create_topic(names.large, 1, config={"max.message.bytes": 8_000_000})
         with cykafka.Producer({**servers, "message.max.bytes": 8_000_000}) as sender:
             for number in range(3):
-                sender.produce(names.large, bytes([number]) * 3_000_000, f"{number}", 0)
+                sender.produce(names.large, bytes([number]) * 5_000_000, f"{number}", 0)
             assert sender.flush(WAIT_S) == 0
 
         cluster.create_topic(names.stamped, 1, config={"message.timestamp.type": "LogAppendTime"})
@@ -264,6 +264,44 @@ def places(rows: list[Any]) -> list[tuple[str, int, int]]:
 
 
 @pytest.fixture
+def twins(cluster: Any, unique: Callable[[str], str]) -> Callable[..., dict[str, str]]:
+    """Make a topic for each connector."""
+
+    def twins(partitions: int, config: dict[str, Any] | None = None) -> dict[str, str]:
+        names = {connector: unique(connector) for connector in (JVM, OURS)}
+        for name in names.values():
+            cluster.create_topic(name, partitions, config=config)
+        return names
+
+    return twins
+
+
+@pytest.fixture
+def write(cluster: Any) -> Callable[..., None]:
+    """Write a DataFrame with one of the connectors, in one task, so that the order is defined."""
+
+    def write(connector: str, frame: Any, **options: Any) -> None:
+        writer = frame.coalesce(1).write.format(connector).mode("append")
+        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        for name, value in options.items():
+            writer = writer.option(name.replace("__", "."), value)
+        writer.save()
+
+    return write
+
+
+@pytest.fixture
+def stored(read: Callable[..., Any]) -> Callable[[str], list[tuple[Any, ...]]]:
+    """All records of a topic in order, without timestamps."""
+
+    def stored(topic: str) -> list[tuple[Any, ...]]:
+        rows = in_order(read(JVM, subscribe=topic, includeHeaders="true").collect())
+        return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestampType) for r in rows]
+
+    return stored
+
+
+@pytest.fixture
 def stream(spark: Any, cluster: Any, tmp_path: Path, stop_queries: None) -> Callable[..., Stream]:
     """Make a stream of the connectors into its own table; see Stream."""
 
@@ -283,17 +321,17 @@ class Stream:
     folder: Path
     options: dict[str, Any]
 
+    def start(self, connector: str, trigger: dict[str, Any] | None = None, **more: Any) -> Any:
+        """Start the query."""
+        source = self.spark.readStream.format(connector).options(**{**self.options, **more})
+        writer = source.load().coalesce(2).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        writer = writer.option("path", str(self.folder / "table"))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
     def run(self, connector: str, **more: Any) -> None:
         """Process the available records in micro-batches, and end."""
-        source = self.spark.readStream.format(connector).options(**{**self.options, **more})
-        query = (
-            source.load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .option("path", str(self.folder / "table"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = self.start(connector, {"availableNow": True}, **more)
         assert query.awaitTermination(120), "the stream does not end"
 
     def rows(self) -> list[Any]:

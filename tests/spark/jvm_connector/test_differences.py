@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -41,6 +42,49 @@ BATCHES = (
         None,
     ),
     Difference(
+        "missing topics are skipped with failOnDataLoss=false; the JVM refuses them",
+        {
+            "subscribe": "SHRUNK,no-such-topic",
+            "failOnDataLoss": "false",
+            "fetchOffset.numRetries": "1",
+        },
+        None,
+        30,
+    ),
+    Difference(
+        "starts of other partitions are ignored with failOnDataLoss=false; the JVM refuses them",
+        {
+            "subscribe": "SHRUNK",
+            "startingOffsets": '{"SHRUNK":{"0":20},"other":{"0":1}}',
+            "failOnDataLoss": "false",
+            "fetchOffset.numRetries": "1",
+        },
+        None,
+        30,
+    ),
+    Difference(
+        "a start after the last record is no error with failOnDataLoss=false; the JVM refuses it",
+        {
+            "subscribe": "SHRUNK",
+            "startingOffsets": '{"SHRUNK":{"0":60}}',
+            "failOnDataLoss": "false",
+        },
+        None,
+        0,
+    ),
+    Difference(
+        "an empty list of partitions is refused; the JVM reads nothing",
+        {"assign": "{}"},
+        0,
+        None,
+    ),
+    Difference(
+        "a negative time is refused; the JVM reads nothing",
+        {"subscribe": "SHRUNK", "startingTimestamp": -1},
+        0,
+        None,
+    ),
+    Difference(
         "a batch checks options of streams; the JVM ignores them",
         {"subscribe": "SHRUNK", "maxOffsetsPerTrigger": "x"},
         30,
@@ -48,6 +92,12 @@ BATCHES = (
     ),
 )
 STREAMS = (
+    Difference(
+        "a minimum of zero offsets per trigger is refused; the JVM ignores it",
+        {"subscribe": "SHRUNK", "minOffsetsPerTrigger": 0, "startingOffsets": "earliest"},
+        30,
+        None,
+    ),
     Difference(
         "every end of a stream is refused; the JVM ignores endingTimestamp",
         {"subscribe": "SHRUNK", "endingTimestamp": T0, "startingOffsets": "earliest"},
@@ -118,19 +168,123 @@ def test_small_ranges_share_a_task(read: Callable[..., Any], topics: Any) -> Non
     assert tasks == [5, 1]
 
 
-def write(connector: str, query: str, spark: Any, cluster: Any, **options: str) -> None:
-    writer = spark.sql(query).write.format(connector).mode("append").options(**options)
-    writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
+def test_batch_is_planned_once(
+    read: Callable[..., Any], topic: str, fill: Callable[..., None]
+) -> None:
+    """The JVM connector looks for new records at each use of a DataFrame."""
+    frames = [read(by, subscribe=topic) for by in (JVM, OURS)]
+    found = []
+    for _ in range(2):
+        fill(topic, 3)
+        found.append([frame.count() for frame in frames])
+
+    assert found == [[3, 3], [6, 3]]
 
 
-def test_misspelled_sink_column_is_refused(spark: Any, cluster: Any, topic: str) -> None:
+def test_min_offsets_have_no_effect_with_available_now(
+    stream: Callable[..., Any], topics: Any
+) -> None:
+    """The JVM connector leaves the last records, if they are fewer."""
+    options = {"minOffsetsPerTrigger": 20, "maxOffsetsPerTrigger": 20}
+    counts = []
+    for by in (JVM, OURS):
+        query = stream(by, subscribe=topics.shrunk, startingOffsets="earliest", **options)
+        query.run(by)
+        counts.append(len(query.rows()))
+
+    assert counts == [20, 30]
+
+
+def test_partition_minus_1_of_the_sink_is_no_partition(
+    spark: Any,
+    twins: Callable[..., dict[str, str]],
+    write: Callable[..., None],
+    stored: Callable[..., list[Any]],
+) -> None:
+    """The JVM connector refuses it."""
+    from py4j.protocol import Py4JJavaError
+
+    names = twins(1)
+    frame = spark.sql("select 'v' as value, -1 as partition")
+    with pytest.raises(Py4JJavaError, match="Invalid partition"):
+        write(JVM, frame, topic=names[JVM])
+    write(OURS, frame, topic=names[OURS])
+
+    assert len(stored(names[OURS])) == 1
+
+
+def test_sink_without_headers(
+    spark: Any,
+    twins: Callable[..., dict[str, str]],
+    write: Callable[..., None],
+    stored: Callable[..., list[Any]],
+) -> None:
+    """The JVM's sink ignores includeHeaders."""
+    frame = spark.sql(
+        "select 'v' as value, array(struct('k' as key, binary('h') as value)) as headers"
+    )
+    names = twins(1)
+    for by, name in names.items():
+        write(by, frame, topic=name, includeHeaders="false")
+
+    assert [row[4] for row in stored(names[JVM])] == [[("k", b"h")]]
+    assert [row[4] for row in stored(names[OURS])] == [None]
+
+
+def test_output_mode_update_needs_foreach_batch(
+    spark: Any,
+    cluster: Any,
+    topics: Any,
+    twins: Callable[..., dict[str, str]],
+    write: Callable[..., None],
+    stored: Callable[..., list[Any]],
+    tmp_path: Path,
+    stop_queries: None,
+) -> None:
+    """Spark has no output mode "update" for sinks in Python."""
+    from pyspark.errors import PySparkException
+
+    names = twins(1)
+    servers = cluster.bootstrap_servers
+
+    def start(by: str, target: Callable[[Any], Any]) -> None:
+        source = spark.readStream.format(by).option("kafka.bootstrap.servers", servers)
+        source = source.option("assign", f'{{"{topics.mixed}": [0]}}')
+        source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 40)
+        counts = source.load().groupBy("value").count().selectExpr("value as key", "count")
+        counts = counts.selectExpr("key", "string(count) as value").coalesce(1)
+        writer = target(counts.writeStream).outputMode("update").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / by)).start()
+        assert query.awaitTermination(120)
+
+    def direct(by: str) -> Callable[[Any], Any]:
+        return lambda writer: writer.format(by).options(
+            **{"kafka.bootstrap.servers": servers, "topic": names[by]}
+        )
+
+    start(JVM, direct(JVM))
+    with pytest.raises(PySparkException, match="does not support Update mode"):
+        start(OURS, direct(OURS))
+    start(
+        OURS,
+        lambda writer: writer.foreachBatch(lambda frame, _: write(OURS, frame, topic=names[OURS])),
+    )
+
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert len(rows) > len({row[2] for row in rows})  # both micro-batches have counts
+
+
+def test_misspelled_sink_column_is_refused(
+    spark: Any, write: Callable[..., None], topic: str
+) -> None:
     """The JVM connector ignores it."""
     from pyspark.errors import PySparkException
 
-    query = "select 'v' as value, 'x' as keys"
-    write(JVM, query, spark, cluster, topic=topic)
+    frame = spark.sql("select 'v' as value, 'x' as keys")
+    write(JVM, frame, topic=topic)
     with pytest.raises(PySparkException, match=r"did you mean .key"):
-        write(OURS, query, spark, cluster, topic=topic)
+        write(OURS, frame, topic=topic)
 
 
 def test_save_mode_is_required(spark: Any, cluster: Any, topic: str) -> None:

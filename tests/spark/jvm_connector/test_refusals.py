@@ -70,6 +70,22 @@ BATCHES: dict[str, tuple[dict[str, Any], str]] = {
         {"subscribe": "SHRUNK", "startingOffsets": {"SHRUNK": {"0": 60}}},
         "SHRUNK",
     ),
+    "end before the start": (
+        {
+            "subscribe": "SHRUNK",
+            "startingOffsets": {"SHRUNK": {"0": 40}},
+            "endingOffsets": {"SHRUNK": {"0": 30}},
+        },
+        "from 40 to 30",
+    ),
+    "end time before the start": (
+        {"assign": {"TOPIC": [0]}, "startingTimestamp": T0 + 50_000, "endingTimestamp": T0},
+        "from 50 to 0",
+    ),
+    "end before the first offset": (
+        {"subscribe": "SHRUNK", "endingOffsets": {"SHRUNK": {"0": 10}}},
+        "begins at 20",
+    ),
     "end after the last offset": (
         {
             "subscribe": "SHRUNK",

@@ -15,44 +15,6 @@ SCHEMA = "key binary, value binary, headers array<struct<key string, value binar
 Make = Callable[..., Any]
 
 
-@pytest.fixture
-def twins(cluster: Any, unique: Make) -> Callable[[int], dict[str, str]]:
-    """Make a topic for each connector."""
-
-    def twins(partitions: int) -> dict[str, str]:
-        names = {connector: unique(connector) for connector in (JVM, OURS)}
-        for name in names.values():
-            cluster.create_topic(name, partitions)
-        return names
-
-    return twins
-
-
-@pytest.fixture
-def write(cluster: Any) -> Callable[..., None]:
-    def write(connector: str, frame: Any, **options: Any) -> None:
-        # One task, so that the order of records is defined.
-        writer = frame.coalesce(1).write.format(connector).mode("append")
-        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-        for name, value in options.items():
-            writer = writer.option(name.replace("__", "."), value)
-        writer.save()
-
-    return write
-
-
-@pytest.fixture
-def stored(read: Make) -> Callable[[str], list[tuple[Any, ...]]]:
-    """All records of a topic in order, without timestamps."""
-
-    def stored(topic: str) -> list[tuple[Any, ...]]:
-        rows = read(JVM, subscribe=topic, includeHeaders="true").collect()
-        rows.sort(key=lambda row: (row.partition, row.offset))
-        return [(r.partition, r.offset, r.key, r.value, r.headers, r.timestampType) for r in rows]
-
-    return stored
-
-
 def same_records(
     twins: Make, write: Make, stored: Make, frame: Any, partitions: int = 4, **options: Any
 ) -> list[tuple[Any, ...]]:
@@ -92,13 +54,39 @@ def test_every_kind_of_key_value_and_headers(
     assert len(same_records(twins, write, stored, frame)) == 150
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_codecs(
-    spark: Any, twins: Make, write: Make, stored: Make, odd_rows: list[Any], codec: str
-) -> None:
-    frame = spark.createDataFrame(odd_rows, SCHEMA)
+# Properties of producers that do not change the records.
+PRODUCERS: tuple[dict[str, Any], ...] = (
+    {"compression.type": "gzip", "acks": "1", "linger.ms": 20, "batch.size": 1000},
+    {"compression.type": "snappy", "acks": "0", "enable.idempotence": "false", "retries": 0},
+    {"compression.type": "lz4", "max.in.flight.requests.per.connection": 1, "client.id": "mine"},
+    {"compression.type": "zstd", "buffer.memory": 1_000_000, "request.timeout.ms": 20_000},
+)
 
-    same_records(twins, write, stored, frame, kafka__compression__type=codec)
+
+def test_codecs_and_other_properties_of_producers(
+    spark: Any, twins: Make, write: Make, stored: Make, odd_rows: list[Any]
+) -> None:
+    names = twins(4)
+    for connector, topic in names.items():
+        for number, properties in enumerate(PRODUCERS):
+            frame = spark.createDataFrame(odd_rows[number::4], SCHEMA)
+            options = {f"kafka.{name}": value for name, value in properties.items()}
+            write(connector, frame, topic=topic, **options)
+
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert len(rows) == 150
+
+
+def test_large_values(spark: Any, twins: Make, write: Make, stored: Make) -> None:
+    names = twins(1, {"max.message.bytes": 8_000_000})
+    frame = spark.sql("select string(id) as key, repeat(id, 5000000) as value from range(1, 4)")
+    for connector, topic in names.items():
+        write(connector, frame, topic=topic, kafka__max__request__size=8_000_000)
+
+    rows = stored(names[OURS])
+    assert rows == stored(names[JVM])
+    assert [len(row[3]) for row in rows] == [5_000_000] * 3
 
 
 def test_partition_of_a_key(spark: Any, twins: Make, write: Make, stored: Make) -> None:
@@ -158,8 +146,9 @@ def test_topic_of_each_row(spark: Any, twins: Make, write: Make, stored: Make) -
         write(connector, spark.createDataFrame(rows, "topic string, key string, value string"))
 
     for topics in (first, second):
-        assert stored(topics[OURS]) == stored(topics[JVM])
-        assert len(stored(topics[OURS])) == 25
+        rows = stored(topics[OURS])
+        assert rows == stored(topics[JVM])
+        assert len(rows) == 25
 
 
 def test_option_topic_overrides_the_column(
@@ -172,9 +161,26 @@ def test_option_topic_overrides_the_column(
     assert len(same_records(twins, write, stored, frame)) == 1
 
 
+@pytest.mark.parametrize(
+    ("mode", "make", "count"),
+    [
+        ("append", lambda frame: frame.select("key", "value", "headers"), 60),
+        # Each micro-batch writes the counts of all keys so far: 9, 14 and 16.
+        (
+            "complete",
+            lambda frame: (
+                frame.groupBy("key").count().selectExpr("key", "string(count) as value")
+                .orderBy("key").coalesce(1)
+            ),
+            39,
+        ),
+    ],
+    ids=["append", "complete"],
+)  # fmt: skip
 def test_stream(
-    spark: Any, cluster: Any, topics: Any, twins: Make, stored: Make, tmp_path: Path
-) -> None:
+    spark: Any, cluster: Any, topics: Any, twins: Make, stored: Make, tmp_path: Path,
+    mode: str, make: Make, count: int,
+) -> None:  # fmt: skip
     """Each connector streams its source into its sink."""
     names = twins(1)
     for connector, name in names.items():
@@ -188,8 +194,9 @@ def test_stream(
             .load()
         )
         query = (
-            source.select("key", "value", "headers")
+            make(source)
             .writeStream.format(connector)
+            .outputMode(mode)
             .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
             .option("topic", name)
             .option("checkpointLocation", str(tmp_path / connector))
@@ -200,7 +207,7 @@ def test_stream(
 
     written = stored(names[JVM])
     assert stored(names[OURS]) == written
-    assert len(written) == 60
+    assert len(written) == count
 
 
 # The rows as SQL, the options, and the word that cykafka's error must have.
@@ -226,7 +233,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
     "negative partition": ("select 'v' as value, -3 as partition", {}, "-3"),
     "no such topic": (
         "select 'v' as value",
-        {"topic": "no-such-topic", "kafka.max.block.ms": "1000"},
+        {
+            "topic": "no-such-topic",
+            "kafka.max.block.ms": "1000",
+            "kafka.topic.metadata.propagation.max.ms": "1000",
+        },
         "no-such-topic",
     ),
     "record too large": (
@@ -263,11 +274,12 @@ def test_is_refused(spark: Any, twins: Make, write: Make, name: str) -> None:
     assert names in said[OURS]
 
 
-def test_overwrite_is_refused(spark: Any, twins: Make, cluster: Any) -> None:
+@pytest.mark.parametrize("mode", ["overwrite", "ignore"])
+def test_other_save_modes_are_refused(spark: Any, twins: Make, cluster: Any, mode: str) -> None:
     from pyspark.errors import PySparkException
 
     for connector, topic in twins(1).items():
-        writer = spark.sql("select 'v' as value").write.format(connector).mode("overwrite")
+        writer = spark.sql("select 'v' as value").write.format(connector).mode(mode)
         writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         with pytest.raises(PySparkException):
             writer.option("topic", topic).save()

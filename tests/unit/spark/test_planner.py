@@ -21,9 +21,10 @@ from cykafka.spark.planner import GroupMirror, Planner, tasks_of
 class Fake:
     """A consumer with the answers of the test. The `troubles` come first."""
 
-    def __init__(self, partitions: dict[str, int], high: int = 10) -> None:
+    def __init__(self, partitions: dict[str, int], high: int = 10, low: int = 0) -> None:
         self.partitions = partitions
         self.high = high
+        self.low = low
         self.troubles: list[Any] = []
         self.asked = 0
         self.errors: dict[str, int] = {}
@@ -63,7 +64,7 @@ class Fake:
             key = SimpleNamespace(topic=each.topic, partition=each.partition, error=None)
             if isinstance(trouble, KafkaError):
                 key.error = trouble
-            answers[Key(key)] = Watermarks(0, high)
+            answers[Key(key)] = Watermarks(self.low, high)
         return answers
 
     def offsets_for_times(self, asked: Any, timeout: float) -> Any:
@@ -338,6 +339,22 @@ def test_times_without_records_start_at_the_end_or_fail() -> None:
     assert late.batch_ranges() == []
     ended = planned(fake, startingTimestamp="3", endingTimestamp="99")
     assert ended.batch_ranges() == [PartitionRange("a", 0, 3, 10)]
+
+
+def test_end_before_the_start_is_an_error() -> None:
+    planner = planned(Fake({"a": 1}), startingTimestamp="7", endingOffsets='{"a":{"0":3}}')
+    both = r"startingTimestamp and endingOffsets: a \[0\] would be read from 7 to 3"
+    with pytest.raises(ValueError, match=both):
+        planner.batch_ranges()
+    assert planner.batch_ranges(lambda whole: []) == []  # the filters exclude the partition
+
+
+def test_end_before_the_first_offset_of_a_partition_is_a_loss() -> None:
+    options = {"endingOffsets": '{"a":{"0":3}}'}
+    with pytest.raises(DataLossError, match=r"would end at 3, but the partition begins at 5"):
+        planned(Fake({"a": 1}, low=5), **options).batch_ranges()
+    lenient = planned(Fake({"a": 1}, low=5), failOnDataLoss="false", **options)
+    assert lenient.batch_ranges() == []
 
 
 def test_start_after_the_end_of_a_partition_is_a_loss() -> None:
