@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from guides import commands, example
 from machine import WAIT_S
 from processes import family, kill_all
 
-_MASTER = "org.apache.spark.deploy.master.Master"
-_WORKER = "org.apache.spark.deploy.worker.Worker"
 _SMALL = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
-_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class Server:
@@ -103,19 +102,23 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2) -> Iterator[tuple[str, list[Server]]]:
-    """A standalone cluster with workers of one core; its address and the workers."""
+    """A standalone cluster with workers of one core, by the commands of docs/spark-clusters.md.
+
+    Its address and the workers.
+    """
     servers = []
-    ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    _, master, worker = commands(example("docs/spark-clusters.md", "deploy.master.Master"))
+    ports = ["--port", "0", "--webui-port", "0"]
     try:
-        servers.append(
-            Server(["spark-class", _MASTER, *ports], r"master at (spark://\S+)", _SMALL, folder)
-        )
+        command = ["spark-class", *master[1:], *ports]
+        servers.append(Server(command, r"master at (spark://\S+)", _SMALL, folder))
         address = servers[0].wait()
         for number in range(workers):
             work = folder / f"worker-{number}"
             work.mkdir()
-            command = ["spark-class", _WORKER, *ports, "--cores", "1", "--memory", "1g",
-                       "--work-dir", str(work), address]  # fmt: skip
+            given = [address if word.startswith("spark://") else word for word in worker[1:]]
+            command = ["spark-class", *given, *ports, "--cores", "1", "--memory", "1g",
+                       "--work-dir", str(work)]  # fmt: skip
             servers.append(Server(command, "Successfully registered", _SMALL, work))
         for server in servers:
             server.wait()
@@ -134,7 +137,7 @@ def connect_server(folder: Path, conf: Mapping[str, str]) -> Iterator[str]:
         **conf,
     }
     options = [part for pair in settings.items() for part in ("--conf", "=".join(pair))]
-    command = ["spark-submit", "--class", _CONNECT, *options, "spark-internal"]
+    command = ["spark-submit", "--class", CONNECT, *options, "spark-internal"]
     server = Server(command, r"Connect server started at: \S+?:(\d+)", {}, folder)
     try:
         yield f"sc://127.0.0.1:{server.wait()}"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from guides import example
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_jobs import Bench
 
@@ -36,15 +36,18 @@ class Listener(StreamingQueryListener):
 
 
 def main(servers: str, url: str, topic: str, target: str, folder: str) -> None:
-    spark: Any = SparkSession.builder.remote(url).getOrCreate()
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = Path(folder)
     options = {"kafka.bootstrap.servers": servers}
+    block = example("docs/spark-clusters.md", ".remote(").replace("sc://server:15002", url)
+    known: dict[str, Any] = {"options": {**options, "subscribe": topic}}
+    exec(compile(block, "page", "exec"), known)
+    spark = known["spark"]
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
 
     def frame(reader: Any) -> Any:
         return reader.format("cykafka").options(**options, subscribe=topic)
 
-    found: dict[str, Any] = {"count": frame(spark.read).load().count()}
+    found: dict[str, Any] = {"count": known["frame"].count()}
     register(spark)
     batch = frame(spark.read).option("includeHeaders", "true").load()
     found["headers"] = batch.where("size(headers) = 3").count()

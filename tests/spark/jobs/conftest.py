@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,17 @@ from spark_jobs import Bench
 @pytest.fixture
 def bench(spark: Any, cluster: Any, java_options: str, stop_queries: None) -> Bench:
     return Bench(spark, cluster.bootstrap_servers, java_options)
+
+
+@pytest.fixture
+def lent_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands in this process use the folder's session instead of their own."""
+
+    @contextmanager
+    def session(*_: Any) -> Iterator[Any]:
+        yield bench.spark
+
+    monkeypatch.setattr("cykafka.spark.jobs.session.session", session)
 
 
 @pytest.fixture

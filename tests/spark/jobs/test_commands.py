@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +50,12 @@ def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str
 @pytest.fixture
 def run_here(
     bench: Bench,
+    lent_session: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str, dict[str, Any]]]:
     """Run a command in this process; return its exit status, standard error and summary."""
-
-    @contextmanager
-    def session(*_: Any) -> Iterator[Any]:
-        yield bench.spark
-
-    monkeypatch.setattr("cykafka.spark.jobs.session.session", session)
     monkeypatch.setenv("SECRET", SECRET)
 
     def run_here(job: str, *more: str) -> tuple[int, str, dict[str, Any]]:
