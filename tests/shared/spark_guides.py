@@ -32,7 +32,8 @@ CHECKS: dict[str, list[tuple[str, str]]] = {
         ("filterPushdown", _SPARK + "test_pushdown_reads_only_what_the_filters_select"),
     ],
     "docs/spark-sink.md": [
-        ("writeStream", _SPARK + "test_stream_writes_to_a_topic"),
+        ('writeStream.format("cykafka")', _SPARK + "test_stream_writes_to_a_topic"),
+        ("def write(batch, number)", _SPARK + "test_mode_update_writes_by_foreach_batch"),
         ("KafkaWriteError", _SPARK + "test_error_is_like_that_of_the_page"),
         ("spark.redaction.regex", _UNIT + "test_redaction_is_that_of_the_jobs"),
     ],

@@ -157,12 +157,30 @@ def test_stream_writes_to_a_topic(
     frame = stream(subscribe=source, startingOffsets="earliest")
     known = {"frame": frame.selectExpr("string(key) AS user", "string(value) AS action")}
 
-    run(own(example(WRITING, "writeStream")), known)
+    run(own(example(WRITING, 'writeStream.format("cykafka")')), known)
     known["query"].processAllAvailable()
 
     (row,) = batch(subscribe=topic).collect()
     assert row.key == b"ada"
     assert json.loads(row.value) == {"user": "ada", "action": "login"}
+
+
+@pytest.mark.usefixtures("stop_queries")
+def test_mode_update_writes_by_foreach_batch(
+    topic: str, unique: Any, send: Any, spark: Any, stream: Any, batch: Any, cluster: Any,
+) -> None:  # fmt: skip
+    source = unique("source")
+    send(source, ["login", "logout"], keys=["ada", "ada"])
+    counts = stream(subscribe=source, startingOffsets="earliest").groupBy("key").count()
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic}
+    known = {"counts": counts.selectExpr("key", "string(count) AS value"), "options": options}
+
+    run(example(WRITING, "def write(batch, number)"), known)
+    (query,) = spark.streams.active
+    query.processAllAvailable()
+
+    rows = batch(subscribe=topic).collect()
+    assert [(row.key, row.value) for row in rows] == [(b"ada", b"2")]
 
 
 def test_error_is_like_that_of_the_page(
