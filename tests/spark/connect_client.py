@@ -39,7 +39,8 @@ def main(servers: str, url: str, topic: str, target: str, folder: str) -> None:
     place = Path(folder)
     options = {"kafka.bootstrap.servers": servers}
     block = example("docs/spark-clusters.md", ".remote(").replace("sc://server:15002", url)
-    known: dict[str, Any] = {"options": {**options, "subscribe": topic}}
+    block = block.replace("broker:9092", servers).replace('"events"', repr(topic))
+    known: dict[str, Any] = {}
     exec(compile(block, "page", "exec"), known)
     spark = known["spark"]
     spark.conf.set("spark.sql.session.timeZone", "UTC")

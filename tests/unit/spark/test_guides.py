@@ -297,6 +297,7 @@ def test_probes_are_valid(
     file.write_text(FILES["mirror.toml"] + '[kafka]\nbootstrap.servers = "localhost:1"\n')
     arguments = [word.replace("/etc/mirror.toml", str(file)) for word in container["args"]]
 
+    assert container["command"] == ["python3", *JOB[1:]]
     assert main([*arguments, "--print-config"]) == 0
     written = tomllib.loads(capsys.readouterr().out)
     (port,) = container["ports"]
