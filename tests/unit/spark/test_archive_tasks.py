@@ -178,6 +178,30 @@ def test_rows_wait_for_a_large_row_group_but_not_without_limit(
     assert all(len(groups(file)) > 1 and sum(groups(file)) == 4 for file in mixed)
 
 
+def test_rows_of_alternating_dates_do_not_keep_their_batch_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, kept = archive_tasks._File.add, []
+
+    def noted(self: Any, part: pa.RecordBatch) -> None:
+        kept.append(part.get_total_buffer_size())
+        add(self, part)
+
+    monkeypatch.setattr(archive_tasks._File, "add", noted)
+    batch = rows(*(("a", 0, n, n % 50 // 49 * DAY_US) for n in range(1000)))
+
+    files = write(tmp_path, batch)
+
+    assert [(file.start, file.end, file.records) for file in files] == [
+        (0, 998, 980),
+        (49, 999, 20),
+    ]
+    assert len(kept) == 2
+    assert min(kept) < batch.get_total_buffer_size() / 10
+    found = [pq.read_table(tmp_path / file.path)["offset"].to_pylist() for file in files]
+    assert found == [[n for n in range(1000) if n % 50 != 49], list(range(49, 1000, 50))]
+
+
 def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
     def batches() -> Any:
         yield rows(("a", 0, 1, 0), ("b", 0, 1, 0))
@@ -203,6 +227,8 @@ def test_only_folders_of_the_local_file_system_have_a_path(address: str, path: s
 
 
 def test_zones_that_only_java_knows_are_left_to_spark() -> None:
-    assert [knows_zone(name) for name in ("UTC", "Europe/Berlin", "GMT+3", "+03:00", "../x")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+    known = ("UTC", "Europe/Berlin")
+    # Python's zoneinfo knows Factory, too: from the package tzdata.
+    unknown = ("GMT+3", "PST", "Factory", "../x")
+
+    assert [name for name in (*known, *unknown) if knows_zone(name)] == [*known]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import datetime
 import os
 import uuid
-import zoneinfo
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,12 +47,17 @@ _STAGED = pa.schema(
 
 
 def knows_zone(name: str) -> bool:
-    """Whether this machine knows a time zone of Spark by its name."""
+    """Whether pyarrow knows a time zone of Spark by its name."""
     try:
-        zoneinfo.ZoneInfo(name)
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        _dates(pa.array([0], pa.timestamp("us", tz="UTC")), name)
+    except pa.ArrowInvalid:
         return False
     return True
+
+
+def _dates(times: pa.TimestampArray, zone: str) -> pa.Int32Array:
+    """The date of each timestamp in a time zone, in days since 1970."""
+    return times.cast(pa.timestamp("us", tz=zone)).cast(pa.date32()).cast(pa.int32())
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,7 @@ class WriteFiles:
         """The date of each timestamp, in days since 1970; all 0 without folders of dates."""
         if "date" not in self.folders:
             return _zeros(len(times))
-        local = times.cast(pa.timestamp("us", tz=self.time_zone))
-        return local.cast(pa.date32()).cast(pa.int32())
+        return _dates(times, self.time_zone)
 
     def place(self, topic: str, day: int | None) -> str:
         """The path of a file's folder, from `folder`."""
@@ -163,36 +166,61 @@ class _File:
             self.size = 0
 
 
+# The topic, the partition and the day of a file's records.
+_Place: TypeAlias = tuple[str, int, int | None]
+
+
+def _ends(places: pa.RecordBatch) -> list[int]:
+    """Where runs of rows with the same place end."""
+    runs = (pc.run_end_encode(each).run_ends for each in places.columns)
+    return sorted({end for ends in runs for end in ends.to_pylist()})
+
+
+def _place(places: pa.RecordBatch, row: int) -> _Place:
+    topic, partition, day = (each[row].as_py() for each in places.columns)
+    return topic, partition, day
+
+
 class _Files:
     """The files of a task. `undo` closes and deletes them."""
 
     def __init__(self, work: WriteFiles, undo: ExitStack) -> None:
         self._work = work
         self._undo = undo
-        self._open: dict[tuple[str, int, int | None], _File] = {}
+        self._open: dict[_Place, _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, and write the largest files' rows if there are too many in memory."""
-        days = self._work.days(batch["timestamp"])
-        topics, partitions = batch["topic"], batch["partition"]
-        if "topic" not in self._work.folders:
-            topics = pa.repeat("", len(batch))
-        if not self._work.by_partition:
-            partitions = _zeros(len(batch))
-        runs = (pc.run_end_encode(each).run_ends for each in (topics, partitions, days))
-        start = 0
-        for end in sorted({end for ends in runs for end in ends.to_pylist()}):
-            place = topics[start].as_py(), partitions[start].as_py(), days[start].as_py()
-            rows = batch.slice(start, end - start)
+        for place, rows in self._by_place(batch):
             file = self._open.get(place)
             if file is None:
                 file = self._open[place] = self._begin(*place, rows.schema)
             file.add(rows)
             if file.size >= _ROW_GROUP_BYTES:
                 file.write()
-            start = end
         while sum(file.size for file in self._open.values()) >= _TASK_BYTES:
             max(self._open.values(), key=lambda file: file.size).write()
+
+    def _by_place(self, batch: pa.RecordBatch) -> Iterator[tuple[_Place, pa.RecordBatch]]:
+        """The rows of each file, in their order."""
+        days = self._work.days(batch["timestamp"])
+        topics, partitions = batch["topic"], batch["partition"]
+        if "topic" not in self._work.folders:
+            topics = pa.repeat("", len(batch))
+        if not self._work.by_partition:
+            partitions = _zeros(len(batch))
+        places = pa.record_batch([topics, partitions, days], names=["topic", "partition", "day"])
+        if len(_ends(places)) == 1:
+            yield _place(places, 0), batch
+            return
+        # Sorting is stable. Timestamps may alternate between dates from record to record.
+        order = pc.sort_indices(places, [(name, "ascending") for name in places.schema.names])
+        places = places.take(order)
+        start = 0
+        for end in _ends(places):
+            # Copy the rows: a slice of the batch would keep all of it in memory.
+            yield _place(places, start), batch.take(order.slice(start, end - start))
+            start = end
 
     def _begin(self, topic: str, partition: int, day: int | None, schema: pa.Schema) -> _File:
         work = self._work
