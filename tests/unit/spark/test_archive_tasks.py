@@ -57,6 +57,7 @@ def write(folder: Path, *batches: pa.RecordBatch, **other: Any) -> list[Staged]:
             "time_zone": "UTC",
             "compression": "zstd",
             "by_partition": True,
+            "int96": False,
             **other,
         }
     )
@@ -208,7 +209,7 @@ def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
         raise RuntimeError("the broker is gone")
 
     with pytest.raises(RuntimeError, match="the broker is gone"):
-        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True).do(batches()))
+        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False).do(batches()))
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 

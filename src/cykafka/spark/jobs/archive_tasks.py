@@ -77,6 +77,9 @@ class WriteFiles:
     by_partition : bool
         Whether each partition has files of its own. Else a file may have several partitions, as
         those of Spark.
+    int96 : bool
+        Whether timestamps have the old type of Spark's default. Readers take one of another type
+        in the same archive for a local time.
     """
 
     folder: str
@@ -84,6 +87,7 @@ class WriteFiles:
     time_zone: str
     compression: str
     by_partition: bool
+    int96: bool
 
     columns: ClassVar[tuple[str, ...]] = (
         "key", "value", "headers", "partition", "offset", "timestamp", "timestampType", "topic",
@@ -235,6 +239,7 @@ class _Files:
             pa.schema([each for each in schema if each.name not in work.folders]),
             compression=work.compression,
             compression_level=_LEVELS.get(work.compression),
+            use_deprecated_int96_timestamps=work.int96,
             store_schema=False,  # of Arrow, which other readers do not know
         )
         self._undo.callback(writer.close)
