@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import uuid
+import zoneinfo
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ _TASK_BYTES = 2 * _ROW_GROUP_BYTES
 # The default of Spark's writer; pyarrow's is 1.
 _LEVELS = {"zstd": 3}
 
+_DAY_S = 86_400
 _EPOCH = datetime.date(1970, 1, 1)
 _LAST_DAY = (datetime.date.max - _EPOCH).days
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # after which the calendar repeats
@@ -47,17 +49,12 @@ _STAGED = pa.schema(
 
 
 def knows_zone(name: str) -> bool:
-    """Whether pyarrow knows a time zone of Spark by its name."""
+    """Whether this machine knows a time zone of Spark by its name."""
     try:
-        _dates(pa.array([0], pa.timestamp("us", tz="UTC")), name)
-    except pa.ArrowInvalid:
+        zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         return False
     return True
-
-
-def _dates(times: pa.TimestampArray, zone: str) -> pa.Int32Array:
-    """The date of each timestamp in a time zone, in days since 1970."""
-    return times.cast(pa.timestamp("us", tz=zone)).cast(pa.date32()).cast(pa.int32())
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,12 @@ class WriteFiles:
         """The date of each timestamp, in days since 1970; all 0 without folders of dates."""
         if "date" not in self.folders:
             return _zeros(len(times))
-        return _dates(times, self.time_zone)
+        zone = zoneinfo.ZoneInfo(self.time_zone)
+        # The offset of a zone changes at whole minutes.
+        naive = times.cast(pa.int64()).cast(pa.timestamp("us"))
+        minutes = pc.floor_temporal(naive, unit="minute").dictionary_encode()
+        starts = minutes.dictionary.cast(pa.timestamp("s")).cast(pa.int64()).to_pylist()
+        return pa.array([_day(each, zone) for each in starts], pa.int32()).take(minutes.indices)
 
     def place(self, topic: str, day: int | None) -> str:
         """The path of a file's folder, from `folder`."""
@@ -125,11 +127,27 @@ def _zeros(count: int) -> pa.Int32Array:
     return pa.repeat(pa.scalar(0, pa.int32()), count)
 
 
+def _day(seconds: int, zone: zoneinfo.ZoneInfo) -> int:
+    """The date of a moment, in days since 1970.
+
+    pyarrow would take the date by the system's zone files, and does not know the rules that hold
+    after the last change in such a file: often 2037, in small files years ago.
+    """
+    cycles = _cycles(seconds // _DAY_S + 1)  # the local date may be later
+    local = datetime.datetime.fromtimestamp(seconds - cycles * _CYCLE_DAYS * _DAY_S, zone)
+    return (local.date() - _EPOCH).days + cycles * _CYCLE_DAYS
+
+
+def _cycles(day: int) -> int:
+    """How many cycles of the calendar bring a date into the range of Python's dates."""
+    return max(0, -(-(day - _LAST_DAY) // _CYCLE_DAYS))
+
+
 def _date(day: int | None) -> str:
     """A date as Spark writes it; None: the time is out of the range of Spark's timestamps."""
     if day is None:
         return "__HIVE_DEFAULT_PARTITION__"
-    cycles = max(0, -(-(day - _LAST_DAY) // _CYCLE_DAYS))
+    cycles = _cycles(day)
     date = _EPOCH + datetime.timedelta(day - cycles * _CYCLE_DAYS)
     if not cycles:
         return date.isoformat()
