@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
@@ -44,6 +45,45 @@ def test_archive_keeps_each_record_unchanged(
     assert (row.topic, str(row.date), row.timestampType) == (topic, "2023-11-14", 0)
     assert (rows[0, 25].key, rows[0, 25].value, rows[0, 25].headers) == (None, None, None)
     assert str(rows[0, 25].date) == "1970-01-01"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "writer"),
+    [
+        ("spark.sql.parquet.outputTimestampType", "INT96", "INT96", "parquet-cpp"),
+        ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", "INT64", "parquet-cpp"),
+        ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS", "INT64", "parquet-mr"),
+        ("spark.sql.parquet.fieldId.write.enabled", "false", "INT64", "parquet-mr"),
+    ],
+)
+def test_settings_of_sparks_parquet_writer_hold(
+    bench: Bench,
+    topic: str,
+    places: dict[str, str],
+    name: str,
+    value: str,
+    kind: str,
+    writer: str,
+) -> None:
+    before = bench.spark.conf.getAll.get(name)
+    bench.fill(topic, 5)
+    bench.spark.conf.set(name, value)
+    try:
+        bench.run("archive", topics=topic, **places)
+    finally:
+        bench.spark.conf.unset(name)
+        if before is not None:
+            bench.spark.conf.set(name, before)
+
+    rows = bench.spark.read.parquet(places["path"]).where("partition = 2").sort("offset")
+    assert [row.timestamp.timestamp() for row in rows.collect()] == [
+        pytest.approx(1_700_000_000 + n / 1000) for n in range(5)
+    ]
+    for file in Path(places["path"]).rglob("*.parquet"):
+        found = pyarrow.parquet.ParquetFile(file)
+        columns = map(found.schema.column, range(8))
+        assert {each.path: each.physical_type for each in columns}["timestamp"] == kind
+        assert found.metadata.created_by.startswith(writer)
 
 
 @pytest.mark.parametrize("file_names", KINDS)

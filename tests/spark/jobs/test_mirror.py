@@ -48,6 +48,22 @@ def test_mirrored_records_have_their_origin(
         ]
 
 
+def test_options_that_the_sink_ignores_are_reported(
+    bench: Bench, topic: str, other_topic: str, checkpoint: str
+) -> None:
+    summary = bench.run(
+        "mirror",
+        topics=topic,
+        to=other_topic,
+        checkpoint=checkpoint,
+        sink__kafka__security__providers="x",
+    )
+
+    assert summary.warnings == [
+        "only the JVM client has these options, so they are ignored: kafka.security.providers"
+    ]
+
+
 def test_transform_turns_records_into_records(
     bench: Bench, topic: str, other_topic: str, checkpoint: str
 ) -> None:

@@ -159,6 +159,24 @@ def test_restart_continues_after_the_last_step(
     assert content(bench.read(other_topic, 120)) == content(bench.read(topic))
 
 
+def test_a_step_may_be_smaller_than_the_number_of_partitions(
+    bench: Bench,
+    topic: str,
+    other_topic: str,
+    archive: dict[str, str],
+    tmp_path: Path,
+    way: dict[str, Any],
+) -> None:
+    keys = {"to": other_topic, "checkpoint": str(tmp_path / "replayed"), **archive, **way}
+
+    summary = bench.run("replay", step=1, from_offset=28, **keys)
+
+    assert (summary.records, summary.batches) == (8, 2)
+    assert content(bench.read(other_topic, 8)) == [
+        each for each in content(bench.read(topic)) if each[2].endswith((b"-28", b"-29"))
+    ]
+
+
 def test_failed_replay_reports_the_records_with_an_unknown_outcome(
     bench: Bench,
     cluster: Any,

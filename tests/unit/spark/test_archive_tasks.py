@@ -57,6 +57,7 @@ def write(folder: Path, *batches: pa.RecordBatch, **other: Any) -> list[Staged]:
             "time_zone": "UTC",
             "compression": "zstd",
             "by_partition": True,
+            "int96": False,
             **other,
         }
     )
@@ -127,7 +128,13 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
         (DAY_US - 1, "UTC", "1970-01-01"),
         (DAY_US - 1, "Europe/Berlin", "1970-01-02"),
         (0, "America/New_York", "1969-12-31"),
+        # 00:30 in summer time, whose rules hold on after the last entry in a zone's file.
+        (2_540_262_600_000_000, "America/New_York", "2050-07-01"),
+        # Until 2011 clocks went back at 00:01, to the day before.
+        (1_289_097_060_000_000 - 1, "America/St_Johns", "2010-11-07"),
+        (1_289_097_060_000_000, "America/St_Johns", "2010-11-06"),
         (253_402_300_800_000_000 - 1, "UTC", "9999-12-31"),
+        (253_402_300_800_000_000 - 1, "Asia/Tokyo", "+10000-01-01"),
         (253_402_300_800_000_000, "UTC", "+10000-01-01"),
         (253_402_300_800_000_000 + 59 * DAY_US, "UTC", "+10000-02-29"),
         (None, "UTC", "__HIVE_DEFAULT_PARTITION__"),
@@ -178,13 +185,37 @@ def test_rows_wait_for_a_large_row_group_but_not_without_limit(
     assert all(len(groups(file)) > 1 and sum(groups(file)) == 4 for file in mixed)
 
 
+def test_rows_of_alternating_dates_do_not_keep_their_batch_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, kept = archive_tasks._File.add, []
+
+    def noted(self: Any, part: pa.RecordBatch) -> None:
+        kept.append(part.get_total_buffer_size())
+        add(self, part)
+
+    monkeypatch.setattr(archive_tasks._File, "add", noted)
+    batch = rows(*(("a", 0, n, n % 50 // 49 * DAY_US) for n in range(1000)))
+
+    files = write(tmp_path, batch)
+
+    assert [(file.start, file.end, file.records) for file in files] == [
+        (0, 998, 980),
+        (49, 999, 20),
+    ]
+    assert len(kept) == 2
+    assert min(kept) < batch.get_total_buffer_size() / 10
+    found = [pq.read_table(tmp_path / file.path)["offset"].to_pylist() for file in files]
+    assert found == [[n for n in range(1000) if n % 50 != 49], list(range(49, 1000, 50))]
+
+
 def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
     def batches() -> Any:
         yield rows(("a", 0, 1, 0), ("b", 0, 1, 0))
         raise RuntimeError("the broker is gone")
 
     with pytest.raises(RuntimeError, match="the broker is gone"):
-        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True).do(batches()))
+        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False).do(batches()))
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
@@ -203,6 +234,7 @@ def test_only_folders_of_the_local_file_system_have_a_path(address: str, path: s
 
 
 def test_zones_that_only_java_knows_are_left_to_spark() -> None:
-    assert [knows_zone(name) for name in ("UTC", "Europe/Berlin", "GMT+3", "+03:00", "../x")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+    known = ("UTC", "Europe/Berlin")
+    unknown = ("GMT+3", "+03:00", "PST", "../x")
+
+    assert [name for name in (*known, *unknown) if knows_zone(name)] == [*known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from cykafka.spark.jobs.archive_claim import Claim, Owner
@@ -17,7 +18,7 @@ from cykafka.spark.jobs.streams import METRICS, counted, finish, records_stream,
 from cykafka.spark.jobs.tables import check_columns, check_loaded
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "run"]
 
+# Settings of Spark's own Parquet writer, such as those of encryption.
+_WRITER_SETTING = re.compile(r"spark\.(sql|hadoop)\.parquet\.|spark\.sql\.files\.maxRecords")
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 RECORD = ("key", "value", "headers")
 PLACE = ("partition", "offset", "timestamp", "timestampType")
 _ENVELOPE = ("message_id", "trace_id", "message_type", "sent_time", "body")
@@ -57,8 +61,11 @@ def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> Writ
     config = run.config
     names = tuple(str(part) for part in parts)
     zone = str(run.spark.conf.get("spark.sql.session.timeZone"))
+    timestamps = run.spark.conf.get(_TIMESTAMPS)
     by_sql = config.reads_values or not config.keep_raw or not {*names} <= {*FOLDERS}
-    if config.format != "parquet" or by_sql:
+    if config.format != "parquet" or by_sql or _has_writer_settings(run.spark):
+        return None
+    if timestamps not in ("INT96", "TIMESTAMP_MICROS"):
         return None
     address = folder.address
     if config.file_names == "deterministic":
@@ -69,7 +76,14 @@ def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> Writ
     if archive is None or place is None or not knows_zone(zone):
         return None
     by_partition = config.file_names == "deterministic"
-    return WriteFiles(place, names, zone, config.compression, by_partition)
+    int96 = timestamps == "INT96"
+    return WriteFiles(place, names, zone, config.compression, by_partition, int96)
+
+
+def _has_writer_settings(spark: SparkSession) -> bool:
+    """Whether Spark's own Parquet writer has settings that the tasks would ignore."""
+    settings: dict[str, str] = spark.conf.getAll
+    return any(_WRITER_SETTING.match(name) and name != _TIMESTAMPS for name in settings)
 
 
 def _into_folder(

@@ -13,7 +13,7 @@ import zoneinfo
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +33,7 @@ _TASK_BYTES = 2 * _ROW_GROUP_BYTES
 # The default of Spark's writer; pyarrow's is 1.
 _LEVELS = {"zstd": 3}
 
+_DAY_S = 86_400
 _EPOCH = datetime.date(1970, 1, 1)
 _LAST_DAY = (datetime.date.max - _EPOCH).days
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # after which the calendar repeats
@@ -73,6 +74,9 @@ class WriteFiles:
     by_partition : bool
         Whether each partition has files of its own. Else a file may have several partitions, as
         those of Spark.
+    int96 : bool
+        Whether timestamps have the old type of Spark's default. Readers take one of another type
+        in the same archive for a local time.
     """
 
     folder: str
@@ -80,6 +84,7 @@ class WriteFiles:
     time_zone: str
     compression: str
     by_partition: bool
+    int96: bool
 
     columns: ClassVar[tuple[str, ...]] = (
         "key", "value", "headers", "partition", "offset", "timestamp", "timestampType", "topic",
@@ -105,8 +110,12 @@ class WriteFiles:
         """The date of each timestamp, in days since 1970; all 0 without folders of dates."""
         if "date" not in self.folders:
             return _zeros(len(times))
-        local = times.cast(pa.timestamp("us", tz=self.time_zone))
-        return local.cast(pa.date32()).cast(pa.int32())
+        zone = zoneinfo.ZoneInfo(self.time_zone)
+        # The offset of a zone changes at whole minutes.
+        naive = times.cast(pa.int64()).cast(pa.timestamp("us"))
+        minutes = pc.floor_temporal(naive, unit="minute").dictionary_encode()
+        starts = minutes.dictionary.cast(pa.timestamp("s")).cast(pa.int64()).to_pylist()
+        return pa.array([_day(each, zone) for each in starts], pa.int32()).take(minutes.indices)
 
     def place(self, topic: str, day: int | None) -> str:
         """The path of a file's folder, from `folder`."""
@@ -118,11 +127,27 @@ def _zeros(count: int) -> pa.Int32Array:
     return pa.repeat(pa.scalar(0, pa.int32()), count)
 
 
+def _day(seconds: int, zone: zoneinfo.ZoneInfo) -> int:
+    """The date of a moment, in days since 1970.
+
+    pyarrow would take the date by the system's zone files, and does not know the rules that hold
+    after the last change in such a file: often 2037, in small files years ago.
+    """
+    cycles = _cycles(seconds // _DAY_S + 1)  # the local date may be later
+    local = datetime.datetime.fromtimestamp(seconds - cycles * _CYCLE_DAYS * _DAY_S, zone)
+    return (local.date() - _EPOCH).days + cycles * _CYCLE_DAYS
+
+
+def _cycles(day: int) -> int:
+    """How many cycles of the calendar bring a date into the range of Python's dates."""
+    return max(0, -(-(day - _LAST_DAY) // _CYCLE_DAYS))
+
+
 def _date(day: int | None) -> str:
     """A date as Spark writes it; None: the time is out of the range of Spark's timestamps."""
     if day is None:
         return "__HIVE_DEFAULT_PARTITION__"
-    cycles = max(0, -(-(day - _LAST_DAY) // _CYCLE_DAYS))
+    cycles = _cycles(day)
     date = _EPOCH + datetime.timedelta(day - cycles * _CYCLE_DAYS)
     if not cycles:
         return date.isoformat()
@@ -163,36 +188,61 @@ class _File:
             self.size = 0
 
 
+# The topic, the partition and the day of a file's records.
+_Place: TypeAlias = tuple[str, int, int | None]
+
+
+def _ends(places: pa.RecordBatch) -> list[int]:
+    """Where runs of rows with the same place end."""
+    runs = (pc.run_end_encode(each).run_ends for each in places.columns)
+    return sorted({end for ends in runs for end in ends.to_pylist()})
+
+
+def _place(places: pa.RecordBatch, row: int) -> _Place:
+    topic, partition, day = (each[row].as_py() for each in places.columns)
+    return topic, partition, day
+
+
 class _Files:
     """The files of a task. `undo` closes and deletes them."""
 
     def __init__(self, work: WriteFiles, undo: ExitStack) -> None:
         self._work = work
         self._undo = undo
-        self._open: dict[tuple[str, int, int | None], _File] = {}
+        self._open: dict[_Place, _File] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows, and write the largest files' rows if there are too many in memory."""
-        days = self._work.days(batch["timestamp"])
-        topics, partitions = batch["topic"], batch["partition"]
-        if "topic" not in self._work.folders:
-            topics = pa.repeat("", len(batch))
-        if not self._work.by_partition:
-            partitions = _zeros(len(batch))
-        runs = (pc.run_end_encode(each).run_ends for each in (topics, partitions, days))
-        start = 0
-        for end in sorted({end for ends in runs for end in ends.to_pylist()}):
-            place = topics[start].as_py(), partitions[start].as_py(), days[start].as_py()
-            rows = batch.slice(start, end - start)
+        for place, rows in self._by_place(batch):
             file = self._open.get(place)
             if file is None:
                 file = self._open[place] = self._begin(*place, rows.schema)
             file.add(rows)
             if file.size >= _ROW_GROUP_BYTES:
                 file.write()
-            start = end
         while sum(file.size for file in self._open.values()) >= _TASK_BYTES:
             max(self._open.values(), key=lambda file: file.size).write()
+
+    def _by_place(self, batch: pa.RecordBatch) -> Iterator[tuple[_Place, pa.RecordBatch]]:
+        """The rows of each file, in their order."""
+        days = self._work.days(batch["timestamp"])
+        topics, partitions = batch["topic"], batch["partition"]
+        if "topic" not in self._work.folders:
+            topics = pa.repeat("", len(batch))
+        if not self._work.by_partition:
+            partitions = _zeros(len(batch))
+        places = pa.record_batch([topics, partitions, days], names=["topic", "partition", "day"])
+        if len(_ends(places)) == 1:
+            yield _place(places, 0), batch
+            return
+        # Sorting is stable. Timestamps may alternate between dates from record to record.
+        order = pc.sort_indices(places, [(name, "ascending") for name in places.schema.names])
+        places = places.take(order)
+        start = 0
+        for end in _ends(places):
+            # Copy the rows: a slice of the batch would keep all of it in memory.
+            yield _place(places, start), batch.take(order.slice(start, end - start))
+            start = end
 
     def _begin(self, topic: str, partition: int, day: int | None, schema: pa.Schema) -> _File:
         work = self._work
@@ -207,6 +257,7 @@ class _Files:
             pa.schema([each for each in schema if each.name not in work.folders]),
             compression=work.compression,
             compression_level=_LEVELS.get(work.compression),
+            use_deprecated_int96_timestamps=work.int96,
             store_schema=False,  # of Arrow, which other readers do not know
         )
         self._undo.callback(writer.close)

@@ -62,7 +62,7 @@ def run(run: Run[Mirror]) -> Summary:
     from pyspark.sql import functions as F
 
     config = run.config
-    work = _work(config)
+    work = _work(run)
     if work is not None:
         reports = records_stream(run, work)
         totals = [F.sum(name).alias(name) for name in reports.columns]
@@ -87,7 +87,7 @@ def run(run: Run[Mirror]) -> Summary:
     return run.summary
 
 
-def _work(config: Mirror) -> SendRecords | None:
+def _work(run: Run[Mirror]) -> SendRecords | None:
     """The work of tasks that send the records themselves; None: the records pass Spark."""
     from pyspark.sql.types import StructType
 
@@ -95,6 +95,7 @@ def _work(config: Mirror) -> SendRecords | None:
     from cykafka.spark.schema import source_schema
     from cykafka.spark.write_options import write_options
 
+    config = run.config
     by_sql = config.transform or config.reads_values or config.encode != "none"
     if by_sql or config.dry_run or not config.to:
         return None
@@ -108,7 +109,8 @@ def _work(config: Mirror) -> SendRecords | None:
         "includeHeaders": "true",
         "includeTimestamp": str(config.keep_timestamps).lower(),
     }
-    sink = write_options(options, StructType([source[name] for name in written]), stream=True)
+    with run.own_warnings():
+        sink = write_options(options, StructType([source[name] for name in written]), stream=True)
     return None if sink.transaction else SendRecords(sink, config.source_headers)
 
 

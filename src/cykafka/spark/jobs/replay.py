@@ -248,6 +248,8 @@ def _send(run: Run[Replay], records: DataFrame) -> None:
         _warn_of_nothing(run, parts)
     total = sum(part.records for part in parts)
     steps = -(-total // config.step) if config.checkpoint else min(total, 1)
+    # Each step has an offset of the largest partition, so no step is empty.
+    steps = min(steps, max((part.end - part.start for part in parts), default=0))
     run.summary.add(0, 0, 0, {"sent": 0})
     for number in range(steps):
         if run.stop.asked:

@@ -7,7 +7,6 @@ touches need neither: files of an archive have their records in the order of off
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -213,12 +212,8 @@ def _options(run: Run[Replay], records: DataFrame) -> WriteOptions:
         options["topic"] = config.to
     unwanted = () if config.keep_partitions else ("partition",)
     schema = StructType([each for each in records.schema if each.name not in unwanted])
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        made = write_options(options, schema, stream=False)
-    for each in told:
-        run.warn(str(each.message))
-    return made
+    with run.own_warnings():
+        return write_options(options, schema, stream=False)
 
 
 # -- on the workers

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -171,6 +172,15 @@ class Run(Generic[C]):
         if words not in self.summary.warnings and len(self.summary.warnings) < _MOST_WARNINGS:
             self.summary.warnings.append(words)
             self.progress.warn(words)
+
+    @contextmanager
+    def own_warnings(self) -> Iterator[None]:
+        """Pass on the warnings that this process raises in the block."""
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            yield
+        for each in raised:
+            self.warn(str(each.message))
 
     def end(self) -> None:
         """Call the functions of `at_end`, even if some fail."""
