@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,10 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
         (253_402_300_800_000_000 - 1, "UTC", "9999-12-31"),
         (253_402_300_800_000_000, "UTC", "+10000-01-01"),
         (253_402_300_800_000_000 + 59 * DAY_US, "UTC", "+10000-02-29"),
+        (253_402_300_800_000_000 - 1, "Europe/Berlin", "+10000-01-01"),
+        (2**63 - 1, "UTC", "+294247-01-10"),
+        (2**63 - 1, "Europe/Berlin", "+294247-01-10"),
+        (2**63 - 1, "America/St_Johns", "+294247-01-10"),
         (None, "UTC", "__HIVE_DEFAULT_PARTITION__"),
     ],
 )
@@ -157,25 +163,82 @@ def test_topic_stays_a_column_unless_it_is_a_folder(tmp_path: Path) -> None:
     assert table["topic"].to_pylist() == ["a", "b"]
 
 
+def groups(path: Path) -> list[int]:
+    """The rows of each row group of a file."""
+    found = pq.ParquetFile(path).metadata
+    return [found.row_group(n).num_rows for n in range(found.num_row_groups)]
+
+
 def test_rows_wait_for_a_large_row_group_but_not_without_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = rows(("a", 0, 0, 0)).nbytes
-    monkeypatch.setattr(archive_tasks, "_ROW_GROUP_BYTES", 3 * size)
-    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * size)
-    one = [rows(("a", 0, n, 0)) for n in range(8)]
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * rows(("a", 0, 0, 0)).nbytes)
 
-    (alone,) = write(tmp_path, *one)
-    # After two rows of each partition, both together are too large for a task.
+    (alone,) = write(tmp_path, *(rows(("a", 0, n, 0)) for n in range(8)))
     mixed = write(tmp_path, *(rows(("b", n % 2, n, 0)) for n in range(8)))
 
-    def groups(file: Staged) -> list[int]:
-        found = pq.ParquetFile(tmp_path / file.path).metadata
-        return [found.row_group(n).num_rows for n in range(found.num_row_groups)]
+    assert len(groups(tmp_path / alone.path)) in (2, 3)
+    assert sum(groups(tmp_path / alone.path)) == 8
+    for file in mixed:
+        assert len(groups(tmp_path / file.path)) in (2, 3)
+        assert sum(groups(tmp_path / file.path)) == 4
 
-    assert len(groups(alone)) in (2, 3)
-    assert sum(groups(alone)) == 8
-    assert all(len(groups(file)) > 1 and sum(groups(file)) == 4 for file in mixed)
+
+def test_rows_of_mixed_dates_are_one_row_group_in_their_order(tmp_path: Path) -> None:
+    batches = [rows(*(("a", 0, n, n % 3 * DAY_US) for n in range(s, s + 10))) for s in (0, 10, 20)]
+
+    files = write(tmp_path, *batches, rows())
+
+    assert [groups(tmp_path / file.path) for file in files] == [[10]] * 3
+    for file in files:
+        table = pq.read_table(tmp_path / file.path, partitioning=None)
+        offsets = list(range(file.start, 30, 3))
+        day = file.start % 3
+        given = rows(*(("a", 0, n, day * DAY_US) for n in offsets))
+        assert table.equals(pa.Table.from_batches([given.drop_columns(["topic"])]))
+
+
+def test_rare_rows_keep_no_batches_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, most = 100_000, 0
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * size)
+
+    def batches() -> Any:
+        nonlocal most
+        for start in range(0, 100, 2):
+            batch = rows(("a", 0, start, 0), ("a", 0, start + 1, DAY_US))
+            value = pa.array([b"x" * size, b"x"], pa.binary())
+            yield batch.set_column(1, "value", value)
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    before = pa.total_allocated_bytes()
+    work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True)
+    (found,) = work.do(batches())
+
+    assert found.column("records").to_pylist() == [50, 50]
+    assert most < 10 * size
+
+
+def test_few_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 1)
+    monkeypatch.setattr(archive_tasks, "_MOST_OPEN", 3)
+    most = 0
+
+    def batches() -> Any:
+        nonlocal most
+        for offset in range(20):
+            yield rows(*(("a", 0, 10 * offset + day, day * DAY_US) for day in range(10)))
+            links = [each.resolve() for each in Path("/proc/self/fd").iterdir()]
+            most = max(most, sum(tmp_path in link.parents for link in links))
+
+    work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True)
+    files = [Staged(**row) for found in work.do(batches()) for row in found.to_pylist()]
+
+    assert 1 <= most <= 3
+    assert sum(file.records for file in files) == 200
+    starts = {(file.folder, file.start) for file in files}
+    assert len(starts) == len(files)  # they become the names
 
 
 def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
@@ -204,5 +267,25 @@ def test_only_folders_of_the_local_file_system_have_a_path(address: str, path: s
 
 def test_zones_that_only_java_knows_are_left_to_spark() -> None:
     assert [knows_zone(name) for name in ("UTC", "Europe/Berlin", "GMT+3", "+03:00", "../x")] == [
-        True, True, False, False, False,
+        True, True, False, True, False,
     ]  # fmt: skip
+
+
+def test_dates_in_utc_need_no_database_of_time_zones() -> None:
+    program = (
+        "import pyarrow as pa\n"
+        "from cykafka.spark.jobs.archive_tasks import WriteFiles, knows_zone\n"
+        "work = WriteFiles('', ('date',), 'UTC', 'zstd', True)\n"
+        "print(knows_zone('UTC'), knows_zone('Europe/Berlin'))\n"
+        "print(work.days(pa.array([0], pa.timestamp('us', 'UTC'))).to_pylist())\n"
+    )
+    hide = 'mount -t tmpfs none /usr/share/zoneinfo && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hide, "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode and "Traceback" not in done.stderr:
+        pytest.skip(f"this user may not hide the database: {done.stderr}")
+
+    assert done.stdout == "True False\n[0]\n", done.stderr
