@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,7 +120,8 @@ def test_readers_get_the_types_of_spark_and_no_schema_of_arrow(tmp_path: Path) -
 def test_codecs(tmp_path: Path, codec: str) -> None:
     (file,) = write(tmp_path, rows(("a", 0, 1, 0)), compression=codec)
 
-    assert file.path.endswith(".parquet" if codec == "none" else f".{codec}.parquet")
+    ending = ".parquet.unfinished"  # until it is in the archive
+    assert file.path.endswith(ending if codec == "none" else f".{codec}{ending}")
     found = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression
     assert found == {"none": "UNCOMPRESSED", "lz4": "LZ4"}.get(codec, codec.upper())
 
@@ -248,6 +252,26 @@ def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the broker is gone"):
         list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True).do(batches()))
+
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+
+
+def test_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield rows(("a", 0, 1, 0)).set_column(1, "value", pa.array([random.randbytes(100_000)]))
+
+    work = WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(
+            OSError, match=rf"cannot write {tmp_path}/topic=a/part-.*: .*too large"
+        ):
+            list(work.do(batches()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 

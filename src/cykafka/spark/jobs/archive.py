@@ -11,7 +11,7 @@ from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.schemas.columns import decoded
-from cykafka.spark.jobs.spark_log import LoggedFiles, has_spark_log
+from cykafka.spark.jobs.spark_log import STAGING, LoggedFiles, has_spark_log
 from cykafka.spark.jobs.staged_files import local_path, staging
 from cykafka.spark.jobs.streams import METRICS, counted, finish, records_stream, start
 from cykafka.spark.jobs.tables import check_columns, check_loaded
@@ -29,6 +29,8 @@ __all__ = ["begin", "run"]
 
 RECORD = ("key", "value", "headers")
 PLACE = ("partition", "offset", "timestamp", "timestampType")
+# The beginnings of the names of settings that only Spark's Parquet writer knows.
+_WRITER = ("spark.hadoop.parquet.", "parquet.", "spark.sql.files.maxRecordsPerFile")
 _ENVELOPE = ("message_id", "trace_id", "message_type", "sent_time", "body")
 
 
@@ -58,18 +60,25 @@ def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> Writ
     names = tuple(str(part) for part in parts)
     zone = str(run.spark.conf.get("spark.sql.session.timeZone"))
     by_sql = config.reads_values or not config.keep_raw or not {*names} <= {*FOLDERS}
-    if config.format != "parquet" or by_sql:
+    if config.format != "parquet" or by_sql or _sets_writer(run):
         return None
-    address = folder.address
     if config.file_names == "deterministic":
         address = run.driver.folder(staging(config, folder)).address
-    elif not has_spark_log(run.spark):
+    elif has_spark_log(run.spark):
+        address = f"{folder.address}/{STAGING}"
+    else:
         return None
     archive, place = local_path(folder.address), local_path(address)
     if archive is None or place is None or not knows_zone(zone):
         return None
     by_partition = config.file_names == "deterministic"
     return WriteFiles(place, names, zone, config.compression, by_partition)
+
+
+def _sets_writer(run: Run[Archive]) -> bool:
+    """Whether there are settings of Spark's Parquet writer; they may encrypt files."""
+    settings: dict[str, str] = dict(run.spark.conf.getAll)
+    return any(name.startswith(_WRITER) for name in settings)
 
 
 def _into_folder(

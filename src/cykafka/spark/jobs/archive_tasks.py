@@ -10,7 +10,7 @@ import datetime
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.parquet import ParquetWriter
 
-from cykafka.spark.jobs.staged_files import Staged
+from cykafka.spark.jobs.staged_files import UNFINISHED, Staged
 
 __all__ = ["FOLDERS", "WriteFiles", "knows_zone"]
 
@@ -75,7 +75,7 @@ class WriteFiles:
     Parameters
     ----------
     folder : str
-        The local folder for the files and their folders.
+        The local folder for the files and their folders, until they are in the archive.
     folders : tuple of {"topic", "date"}
         The levels of folders.
     time_zone : str
@@ -149,15 +149,16 @@ def _date(day: int | None) -> str:
 class _File:
     """An open file."""
 
-    def __init__(self, staged: Staged, writer: ParquetWriter) -> None:
+    def __init__(self, staged: Staged, address: str, writer: ParquetWriter) -> None:
         self._staged = staged
+        self._address = address
         self._writer = writer
 
     def write(self, rows: pa.Table) -> None:
         """Write rows as a row group."""
-        self._writer.write_table(
-            rows.select(self._writer.schema.names), row_group_size=rows.num_rows
-        )
+        columns = rows.select(self._writer.schema.names)
+        with _naming(self._address):
+            self._writer.write_table(columns, row_group_size=rows.num_rows)
         found, offsets = self._staged, pc.min_max(rows["offset"])
         self._staged = found._replace(
             start=min(found.start, offsets["min"].as_py()),
@@ -167,7 +168,8 @@ class _File:
         )
 
     def close(self) -> Staged:
-        self._writer.close()
+        with _naming(self._address):
+            self._writer.close()
         return self._staged
 
 
@@ -239,7 +241,7 @@ class _Files:
         folder = work.place(topic, day)
         os.makedirs(os.path.join(work.folder, folder), exist_ok=True)
         ending = "parquet" if work.compression == "none" else f"{work.compression}.parquet"
-        path = f"{folder}/part-{partition:05}-{uuid.uuid4()}.{ending}"
+        path = f"{folder}/part-{partition:05}-{uuid.uuid4()}.{ending}{UNFINISHED}"
         address = os.path.join(work.folder, path)
         self._undo.callback(_remove, address)
         writer = ParquetWriter(
@@ -249,8 +251,8 @@ class _Files:
             compression_level=_LEVELS.get(work.compression),
             store_schema=False,  # of Arrow, which other readers do not know
         )
-        self._undo.callback(writer.close)
-        return _File(Staged(path, folder, topic, partition, 2**63 - 1, 0, 0, 0), writer)
+        self._undo.callback(_abandon, writer)
+        return _File(Staged(path, folder, topic, partition, 2**63 - 1, 0, 0, 0), address, writer)
 
     def _close(self, place: _Place) -> None:
         self._closed.append(self._open.pop(place).close())
@@ -268,6 +270,20 @@ def _runs(places: pa.RecordBatch) -> pa.Table:
     ends = pa.concat_arrays([pc.run_end_encode(each).run_ends for each in places.columns])
     ends = pc.unique(ends).sort()
     return pa.Table.from_batches([places.take(pc.subtract(ends, 1))]).append_column("end", ends)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in an error of its writer."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error}") from error
+
+
+def _abandon(writer: ParquetWriter) -> None:
+    with suppress(OSError):  # it must not hide the first error
+        writer.close()
 
 
 def _remove(path: str) -> None:
