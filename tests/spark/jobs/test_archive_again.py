@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
-from cykafka.spark.jobs import archive
+from cykafka.spark.jobs import archive, spark_log
 from cykafka.spark.jobs.archive_files import Files
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.spark_log import LoggedFiles
+from cykafka.spark.jobs.staged_files import written
 
 KINDS = ("spark", "deterministic")
 BY_NAME = {"file_names": "deterministic"}
@@ -207,7 +208,7 @@ def test_batch_with_missing_files_is_not_committed(
 ) -> None:
     # This simulates a worker that writes to its own disk.
     def lose() -> None:
-        next(Path(f"{places['path']}.unfinished").rglob("*.parquet")).unlink(missing_ok=True)
+        next(Path(f"{places['path']}.unfinished").rglob("part-*")).unlink(missing_ok=True)
 
     look, exists = Files._look_at_staged, Folder.exists
 
@@ -216,7 +217,7 @@ def test_batch_with_missing_files_is_not_committed(
         return look(self, spark, place)
 
     def exists_no_more(self: Folder, name: str = "") -> bool:
-        if name.endswith(".parquet"):
+        if ".parquet" in name:
             lose()
         return exists(self, name)
 
@@ -315,3 +316,43 @@ def test_batch_of_another_query_in_sparks_log_is_an_error(
         bench.run("archive", topics=topic, **places)
 
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
+    assert offsets_by_listing(places["path"]) == once(topic, 5)
+
+
+def test_stop_within_a_batch_leaves_readers_no_files(
+    bench: Bench, topic: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"topics": topic, **places}
+    bench.fill(topic, 5)
+    unfinished: list[str] = []
+
+    def cut(batch: Any, folder: Folder) -> Any:
+        staged = written(batch, folder)
+        unfinished.extend(each.path for each in staged)
+        raise RuntimeError("cut off")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spark_log, "written", cut)
+        with pytest.raises(Exception, match="cut off"):
+            bench.run("archive", **keys)
+
+    assert unfinished
+    assert not parquet(places["path"])
+    bench.run("archive", **keys)
+    assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
+    assert offsets_by_listing(places["path"]) == once(topic, 5)
+    assert not list(Path(places["path"]).rglob("*unfinished*"))
+
+
+def test_settings_of_sparks_parquet_writer_hold(
+    bench: Bench, topic: str, places: dict[str, str]
+) -> None:
+    # Other settings of this kind encrypt the files.
+    bench.spark.conf.set("spark.hadoop.parquet.bloom.filter.enabled#key", "true")
+    try:
+        bench.fill(topic, 5)
+        bench.run("archive", topics=topic, **places)
+    finally:
+        bench.spark.conf.unset("spark.hadoop.parquet.bloom.filter.enabled#key")
+
+    assert all("c000" in name for name in parquet(places["path"])), "Spark did not write"

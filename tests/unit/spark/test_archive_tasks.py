@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +119,8 @@ def test_readers_get_the_types_of_spark_and_no_schema_of_arrow(tmp_path: Path) -
 def test_codecs(tmp_path: Path, codec: str) -> None:
     (file,) = write(tmp_path, rows(("a", 0, 1, 0)), compression=codec)
 
-    assert file.path.endswith(".parquet" if codec == "none" else f".{codec}.parquet")
+    ending = ".parquet.unfinished"  # until it is in the archive
+    assert file.path.endswith(ending if codec == "none" else f".{codec}{ending}")
     found = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression
     assert found == {"none": "UNCOMPRESSED", "lz4": "LZ4"}.get(codec, codec.upper())
 
@@ -137,6 +141,10 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
         (253_402_300_800_000_000 - 1, "Asia/Tokyo", "+10000-01-01"),
         (253_402_300_800_000_000, "UTC", "+10000-01-01"),
         (253_402_300_800_000_000 + 59 * DAY_US, "UTC", "+10000-02-29"),
+        (253_402_300_800_000_000 - 1, "Europe/Berlin", "+10000-01-01"),
+        (2**63 - 1, "UTC", "+294247-01-10"),
+        (2**63 - 1, "Europe/Berlin", "+294247-01-10"),
+        (2**63 - 1, "America/St_Johns", "+294247-01-10"),
         (None, "UTC", "__HIVE_DEFAULT_PARTITION__"),
     ],
 )
@@ -164,49 +172,82 @@ def test_topic_stays_a_column_unless_it_is_a_folder(tmp_path: Path) -> None:
     assert table["topic"].to_pylist() == ["a", "b"]
 
 
+def groups(path: Path) -> list[int]:
+    """The rows of each row group of a file."""
+    found = pq.ParquetFile(path).metadata
+    return [found.row_group(n).num_rows for n in range(found.num_row_groups)]
+
+
 def test_rows_wait_for_a_large_row_group_but_not_without_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = rows(("a", 0, 0, 0)).nbytes
-    monkeypatch.setattr(archive_tasks, "_ROW_GROUP_BYTES", 3 * size)
-    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * size)
-    one = [rows(("a", 0, n, 0)) for n in range(8)]
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * rows(("a", 0, 0, 0)).nbytes)
 
-    (alone,) = write(tmp_path, *one)
-    # After two rows of each partition, both together are too large for a task.
+    (alone,) = write(tmp_path, *(rows(("a", 0, n, 0)) for n in range(8)))
     mixed = write(tmp_path, *(rows(("b", n % 2, n, 0)) for n in range(8)))
 
-    def groups(file: Staged) -> list[int]:
-        found = pq.ParquetFile(tmp_path / file.path).metadata
-        return [found.row_group(n).num_rows for n in range(found.num_row_groups)]
-
-    assert len(groups(alone)) in (2, 3)
-    assert sum(groups(alone)) == 8
-    assert all(len(groups(file)) > 1 and sum(groups(file)) == 4 for file in mixed)
+    assert len(groups(tmp_path / alone.path)) in (2, 3)
+    assert sum(groups(tmp_path / alone.path)) == 8
+    for file in mixed:
+        assert len(groups(tmp_path / file.path)) in (2, 3)
+        assert sum(groups(tmp_path / file.path)) == 4
 
 
-def test_rows_of_alternating_dates_do_not_keep_their_batch_in_memory(
+def test_rows_of_mixed_dates_are_one_row_group_in_their_order(tmp_path: Path) -> None:
+    batches = [rows(*(("a", 0, n, n % 3 * DAY_US) for n in range(s, s + 10))) for s in (0, 10, 20)]
+
+    files = write(tmp_path, *batches, rows())
+
+    assert [groups(tmp_path / file.path) for file in files] == [[10]] * 3
+    for file in files:
+        table = pq.read_table(tmp_path / file.path, partitioning=None)
+        offsets = list(range(file.start, 30, 3))
+        day = file.start % 3
+        given = rows(*(("a", 0, n, day * DAY_US) for n in offsets))
+        assert table.equals(pa.Table.from_batches([given.drop_columns(["topic"])]))
+
+
+def test_rare_rows_keep_no_batches_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, kept = archive_tasks._File.add, []
+    size, most = 100_000, 0
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 4 * size)
 
-    def noted(self: Any, part: pa.RecordBatch) -> None:
-        kept.append(part.get_total_buffer_size())
-        add(self, part)
+    def batches() -> Any:
+        nonlocal most
+        for start in range(0, 100, 2):
+            batch = rows(("a", 0, start, 0), ("a", 0, start + 1, DAY_US))
+            value = pa.array([b"x" * size, b"x"], pa.binary())
+            yield batch.set_column(1, "value", value)
+            most = max(most, pa.total_allocated_bytes() - before)
 
-    monkeypatch.setattr(archive_tasks._File, "add", noted)
-    batch = rows(*(("a", 0, n, n % 50 // 49 * DAY_US) for n in range(1000)))
+    before = pa.total_allocated_bytes()
+    work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True, False)
+    (found,) = work.do(batches())
 
-    files = write(tmp_path, batch)
+    assert found.column("records").to_pylist() == [50, 50]
+    assert most < 10 * size
 
-    assert [(file.start, file.end, file.records) for file in files] == [
-        (0, 998, 980),
-        (49, 999, 20),
-    ]
-    assert len(kept) == 2
-    assert min(kept) < batch.get_total_buffer_size() / 10
-    found = [pq.read_table(tmp_path / file.path)["offset"].to_pylist() for file in files]
-    assert found == [[n for n in range(1000) if n % 50 != 49], list(range(49, 1000, 50))]
+
+def test_few_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_tasks, "_TASK_BYTES", 1)
+    monkeypatch.setattr(archive_tasks, "_MOST_OPEN", 3)
+    most = 0
+
+    def batches() -> Any:
+        nonlocal most
+        for offset in range(20):
+            yield rows(*(("a", 0, 10 * offset + day, day * DAY_US) for day in range(10)))
+            links = [each.resolve() for each in Path("/proc/self/fd").iterdir()]
+            most = max(most, sum(tmp_path in link.parents for link in links))
+
+    work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True, False)
+    files = [Staged(**row) for found in work.do(batches()) for row in found.to_pylist()]
+
+    assert 1 <= most <= 3
+    assert sum(file.records for file in files) == 200
+    starts = {(file.folder, file.start) for file in files}
+    assert len(starts) == len(files)  # they become the names
 
 
 def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
@@ -216,6 +257,26 @@ def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the broker is gone"):
         list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False).do(batches()))
+
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+
+
+def test_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield rows(("a", 0, 1, 0)).set_column(1, "value", pa.array([random.randbytes(100_000)]))
+
+    work = WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(
+            OSError, match=rf"cannot write {tmp_path}/topic=a/part-.*: .*too large"
+        ):
+            list(work.do(batches()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 

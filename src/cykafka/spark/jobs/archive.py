@@ -12,7 +12,7 @@ from cykafka.spark.jobs.formats import MARKERS
 from cykafka.spark.jobs.partitions import Expression, parse
 from cykafka.spark.jobs.report import Summary
 from cykafka.spark.jobs.schemas.columns import decoded
-from cykafka.spark.jobs.spark_log import LoggedFiles, has_spark_log
+from cykafka.spark.jobs.spark_log import STAGING, LoggedFiles, has_spark_log
 from cykafka.spark.jobs.staged_files import local_path, staging
 from cykafka.spark.jobs.streams import METRICS, counted, finish, records_stream, start
 from cykafka.spark.jobs.tables import check_columns, check_loaded
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["begin", "run"]
 
 # Settings of Spark's own Parquet writer, such as those of encryption.
-_WRITER_SETTING = re.compile(r"spark\.(sql|hadoop)\.parquet\.|spark\.sql\.files\.maxRecords")
+_WRITER_SETTING = re.compile(r"(spark\.(sql|hadoop)\.)?parquet\.|spark\.sql\.files\.maxRecords")
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 RECORD = ("key", "value", "headers")
 PLACE = ("partition", "offset", "timestamp", "timestampType")
@@ -67,10 +67,11 @@ def _work(run: Run[Archive], folder: AnyFolder, parts: list[Expression]) -> Writ
         return None
     if timestamps not in ("INT96", "TIMESTAMP_MICROS"):
         return None
-    address = folder.address
     if config.file_names == "deterministic":
         address = run.driver.folder(staging(config, folder)).address
-    elif not has_spark_log(run.spark):
+    elif has_spark_log(run.spark):
+        address = f"{folder.address}/{STAGING}"
+    else:
         return None
     archive, place = local_path(folder.address), local_path(address)
     if archive is None or place is None or not knows_zone(zone):

@@ -11,25 +11,28 @@ import os
 import uuid
 import zoneinfo
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.parquet import ParquetWriter
 
-from cykafka.spark.jobs.staged_files import Staged
+from cykafka.spark.jobs.staged_files import UNFINISHED, Staged
 
 __all__ = ["FOLDERS", "WriteFiles", "knows_zone"]
+
+# The topic, the partition and the day of a file; see `WriteFiles.days`.
+_Place: TypeAlias = tuple[str, int, int | None]
 
 # The columns that may become folders.
 FOLDERS = ("topic", "date")
 
-# A file's row groups have at least so many bytes in memory. Less is written only if all open files
-# of a task together have as many as a task may keep.
-_ROW_GROUP_BYTES = 64 * 1024 * 1024
-_TASK_BYTES = 2 * _ROW_GROUP_BYTES
+# A task keeps so many bytes of rows in memory before it writes them, a row group for each file.
+_TASK_BYTES = 64 * 1024 * 1024
+# More open files would need much memory, and systems limit their number.
+_MOST_OPEN = 100
 # The default of Spark's writer; pyarrow's is 1.
 _LEVELS = {"zstd": 3}
 
@@ -64,7 +67,7 @@ class WriteFiles:
     Parameters
     ----------
     folder : str
-        The local folder for the files and their folders.
+        The local folder for the files and their folders, until they are in the archive.
     folders : tuple of {"topic", "date"}
         The levels of folders.
     time_zone : str
@@ -154,53 +157,35 @@ def _date(day: int | None) -> str:
     return f"+{date.year + cycles * _CYCLE_YEARS}-{date.month:02}-{date.day:02}"
 
 
-@dataclass
 class _File:
-    """An open file and the rows that are not in it yet."""
+    """An open file."""
 
-    path: str
-    folder: str
-    topic: str
-    partition: int
-    writer: ParquetWriter
-    start: int
-    end: int = 0
-    records: int = 0
-    bytes: int = 0
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    size: int = 0
+    def __init__(self, staged: Staged, address: str, writer: ParquetWriter) -> None:
+        self._staged = staged
+        self._address = address
+        self._writer = writer
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        self.rows.append(rows.select(self.writer.schema.names))
-        self.size += rows.nbytes
-        self.start = min(self.start, pc.min(rows["offset"]).as_py())
-        self.end = max(self.end, pc.max(rows["offset"]).as_py())
-        self.records += rows.num_rows
-        for name in ("key", "value"):
-            self.bytes += pc.sum(pc.binary_length(rows[name])).as_py() or 0
+    def write(self, rows: pa.Table) -> None:
+        """Write rows as a row group."""
+        columns = rows.select(self._writer.schema.names)
+        with _naming(self._address):
+            self._writer.write_table(columns, row_group_size=rows.num_rows)
+        found, offsets = self._staged, pc.min_max(rows["offset"])
+        self._staged = found._replace(
+            start=min(found.start, offsets["min"].as_py()),
+            end=max(found.end, offsets["max"].as_py()),
+            records=found.records + rows.num_rows,
+            bytes=found.bytes + sum(_bytes(rows[name]) for name in ("key", "value")),
+        )
 
-    def write(self) -> None:
-        """Write the rows as a row group."""
-        if self.rows:
-            table = pa.Table.from_batches(self.rows)
-            self.writer.write_table(table, row_group_size=table.num_rows)
-            self.rows.clear()
-            self.size = 0
+    def close(self) -> Staged:
+        with _naming(self._address):
+            self._writer.close()
+        return self._staged
 
 
-# The topic, the partition and the day of a file's records.
-_Place: TypeAlias = tuple[str, int, int | None]
-
-
-def _ends(places: pa.RecordBatch) -> list[int]:
-    """Where runs of rows with the same place end."""
-    runs = (pc.run_end_encode(each).run_ends for each in places.columns)
-    return sorted({end for ends in runs for end in ends.to_pylist()})
-
-
-def _place(places: pa.RecordBatch, row: int) -> _Place:
-    topic, partition, day = (each[row].as_py() for each in places.columns)
-    return topic, partition, day
+def _bytes(column: pa.ChunkedArray) -> int:
+    return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 class _Files:
@@ -209,47 +194,65 @@ class _Files:
     def __init__(self, work: WriteFiles, undo: ExitStack) -> None:
         self._work = work
         self._undo = undo
-        self._open: dict[_Place, _File] = {}
+        self._batches: list[pa.RecordBatch] = []
+        self._size = 0
+        self._open: dict[_Place, _File] = {}  # the file that was used last is last
+        self._closed: list[Staged] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows, and write the largest files' rows if there are too many in memory."""
-        for place, rows in self._by_place(batch):
-            file = self._open.get(place)
-            if file is None:
-                file = self._open[place] = self._begin(*place, rows.schema)
-            file.add(rows)
-            if file.size >= _ROW_GROUP_BYTES:
-                file.write()
-        while sum(file.size for file in self._open.values()) >= _TASK_BYTES:
-            max(self._open.values(), key=lambda file: file.size).write()
+        """Add rows, and write all rows if there are too many in memory."""
+        self._batches.append(batch)
+        self._size += batch.nbytes
+        if self._size >= _TASK_BYTES:
+            self._write()
 
-    def _by_place(self, batch: pa.RecordBatch) -> Iterator[tuple[_Place, pa.RecordBatch]]:
-        """The rows of each file, in their order."""
-        days = self._work.days(batch["timestamp"])
-        topics, partitions = batch["topic"], batch["partition"]
-        if "topic" not in self._work.folders:
-            topics = pa.repeat("", len(batch))
-        if not self._work.by_partition:
-            partitions = _zeros(len(batch))
-        places = pa.record_batch([topics, partitions, days], names=["topic", "partition", "day"])
-        if len(_ends(places)) == 1:
-            yield _place(places, 0), batch
+    def _write(self) -> None:
+        """Write the rows in memory, a row group for each file."""
+        if not self._batches:
             return
-        # Sorting is stable. Timestamps may alternate between dates from record to record.
-        order = pc.sort_indices(places, [(name, "ascending") for name in places.schema.names])
-        places = places.take(order)
+        rows = pa.Table.from_batches(self._batches)
+        self._batches.clear()
+        self._size = 0
+        places = self._places(rows)
+        runs = _runs(places)
+        names = places.column_names
+        if runs.group_by(names).aggregate([]).num_rows < runs.num_rows:  # a place has two runs
+            order = pc.sort_indices(places, sort_keys=[(name, "ascending") for name in names])
+            rows, places = rows.combine_chunks().take(order), places.take(order)
+            runs = _runs(places)
         start = 0
-        for end in _ends(places):
-            # Copy the rows: a slice of the batch would keep all of it in memory.
-            yield _place(places, start), batch.take(order.slice(start, end - start))
+        for *place, end in zip(*runs.to_pydict().values(), strict=True):
+            self._file(tuple(place), rows.schema).write(rows.slice(start, end - start))
             start = end
+
+    def _places(self, rows: pa.Table) -> pa.RecordBatch:
+        """For each row the topic, the partition and the day that its file has."""
+        count = rows.num_rows
+        by_topic = "topic" in self._work.folders
+        topics = rows["topic"].combine_chunks() if by_topic else pa.repeat("", count)
+        partitions = rows["partition"].combine_chunks()
+        if not self._work.by_partition:
+            partitions = _zeros(count)
+        days = self._work.days(rows["timestamp"].combine_chunks())
+        return pa.RecordBatch.from_arrays(
+            [topics, partitions, days], ["topic", "partition", "day"]
+        )
+
+    def _file(self, place: _Place, schema: pa.Schema) -> _File:
+        file = self._open.pop(place, None)
+        if file is None:
+            if len(self._open) >= _MOST_OPEN:
+                self._close(next(iter(self._open)))
+            file = self._begin(*place, schema)
+        self._open[place] = file
+        return file
 
     def _begin(self, topic: str, partition: int, day: int | None, schema: pa.Schema) -> _File:
         work = self._work
         folder = work.place(topic, day)
         os.makedirs(os.path.join(work.folder, folder), exist_ok=True)
         ending = "parquet" if work.compression == "none" else f"{work.compression}.parquet"
-        path = f"{folder}/part-{partition:05}-{uuid.uuid4()}.{ending}"
+        path = f"{folder}/part-{partition:05}-{uuid.uuid4()}.{ending}{UNFINISHED}"
         address = os.path.join(work.folder, path)
         self._undo.callback(_remove, address)
         writer = ParquetWriter(
@@ -260,18 +263,39 @@ class _Files:
             use_deprecated_int96_timestamps=work.int96,
             store_schema=False,  # of Arrow, which other readers do not know
         )
-        self._undo.callback(writer.close)
-        return _File(path, folder, topic, partition, writer, start=2**63 - 1)
+        self._undo.callback(_abandon, writer)
+        return _File(Staged(path, folder, topic, partition, 2**63 - 1, 0, 0, 0), address, writer)
+
+    def _close(self, place: _Place) -> None:
+        self._closed.append(self._open.pop(place).close())
 
     def close(self) -> list[Staged]:
         """Write what is left, and return the files."""
-        for file in self._open.values():
-            file.write()
-            file.writer.close()
-        return [
-            Staged(*(getattr(file, name) for name in Staged._fields))
-            for file in self._open.values()
-        ]
+        self._write()
+        for place in list(self._open):
+            self._close(place)
+        return self._closed
+
+
+def _runs(places: pa.RecordBatch) -> pa.Table:
+    """The places of adjacent rows with one place, and the number of the row behind them."""
+    ends = pa.concat_arrays([pc.run_end_encode(each).run_ends for each in places.columns])
+    ends = pc.unique(ends).sort()
+    return pa.Table.from_batches([places.take(pc.subtract(ends, 1))]).append_column("end", ends)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in an error of its writer."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error}") from error
+
+
+def _abandon(writer: ParquetWriter) -> None:
+    with suppress(OSError):  # it must not hide the first error
+        writer.close()
 
 
 def _remove(path: str) -> None:

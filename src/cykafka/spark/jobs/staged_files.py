@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from cykafka.spark.jobs.config import Archive
 
-__all__ = ["Staged", "local_path", "staging", "written"]
+__all__ = ["UNFINISHED", "Staged", "local_path", "staging", "written"]
+
+# The ending of a file's name until the file is in the archive, so that readers do not take it.
+UNFINISHED = ".unfinished"
 
 
 class Staged(NamedTuple):
