@@ -387,6 +387,14 @@ ANALYSIS = """\
 [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `x` cannot be resolved. SQLSTATE: 42703; \
 line 1 pos 7
 """
+QUERY = """\
+[STREAM_FAILED] Query [id = 09e379af-5103, runId = 4bd6e372-1a61] terminated with exception: \
+Broken pipe SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: cykafka-mirror [id = 09e379af-5103, runId = 4bd6e372-1a61]
+Logical Plan:
+~WriteToMicroBatchDataSource org.apache.spark.sql.X@1, 09e379af-5103, [], Append
+"""
 
 
 @pytest.mark.parametrize(
@@ -396,6 +404,7 @@ line 1 pos 7
         (JAVA, "/p/a.parquet (Permission denied) (FileNotFoundException)"),
         (CALL, "Parent path is not a directory: file:/p (ParentNotDirectoryException)"),
         (ANALYSIS, "A column with name `x` cannot be resolved.; line 1 pos 7"),
+        (QUERY, "Broken pipe"),
         ("simple", "simple"),
         ("", "RuntimeError"),
     ],

@@ -32,7 +32,9 @@ _OF_SCHEMAS = (
 )
 _CLASS = re.compile(r"\[[A-Z0-9_.]+\]\s*")
 _NOISE = re.compile(
-    r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*)", re.DOTALL
+    r"\s*(?:SQLSTATE: \w+|\n\s*at .*|Traceback \(most recent call last\):.*"
+    r"|=== Streaming Query ===.*)|^Query \[id = \S+, runId = \S+\] terminated with exception: ",
+    re.DOTALL,
 )
 
 
@@ -50,7 +52,7 @@ def explained(error: BaseException) -> str:
         if causes:
             advice = "; a jar of spark.jars or spark.jars.packages is for another version of Spark"
             return _one_line(causes[-1]) + (advice if found[-1][0] in _LINKAGE else "")
-    told = _one_line(_CLASS.sub("", _NOISE.sub("", words)))
+    told = _one_line(_NOISE.sub("", _CLASS.sub("", words)))
     return told or type(error).__name__
 
 
