@@ -33,8 +33,8 @@ FOLDERS = ("topic", "date")
 _TASK_BYTES = 64 * 1024 * 1024
 # More open files would need much memory, and systems limit their number.
 _MOST_OPEN = 100
-# The default of Spark's writer; pyarrow's is 1.
-_LEVELS = {"zstd": 3}
+# The defaults of Spark's writer; those of pyarrow are 1 and 9.
+_LEVELS = {"zstd": 3, "gzip": 6}
 
 _DAY_S = 86_400
 _EPOCH = datetime.date(1970, 1, 1)
