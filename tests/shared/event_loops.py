@@ -52,7 +52,10 @@ def run_in(
     seen: list[dict[str, Any]] = [] if reports is None else reports
 
     async def main() -> Any:
-        asyncio.get_running_loop().set_exception_handler(lambda _, report: seen.append(report))
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, report: seen.append(report))
+        # Warnings of slow callbacks would depend on the machine. One test sets the usual 0.1 s.
+        loop.slow_callback_duration = WAIT_S
         return await asyncio.wait_for(coroutine, WAIT_S)
 
     gc.freeze()  # so that the collection looks at the run's own objects only
