@@ -1,4 +1,4 @@
-"""A streaming source that reads nothing: the minimum that Spark requires of a Python source."""
+"""A data source without Kafka: the minimum that Spark requires of sources and sinks in Python."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 
 ROWS = 2
 
 
 class EmptySource(DataSource):
-    """Two constant rows per micro-batch."""
+    """Two constant rows per micro-batch; a sink that drops its rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,6 +32,18 @@ class EmptySource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return EmptyReader()
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return DroppingWriter()
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes Arrow batches and drops them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class EmptyReader(DataSourceStreamReader):

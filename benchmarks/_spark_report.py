@@ -94,15 +94,17 @@ def contender_row(case: Case, contender: Contender, results: list[Result]) -> tu
     figure = Spread.of(case.value(result) for result in results)
     cells = (contender.name, contender.session, spread(figure, 0 if figure.median > 20 else 1))
     if case.unit == "ms":
-        return (*cells, "")
+        return (*cells, "", "")
     cpu = Spread.of(result["cpu"] * 1e6 / result["rows"] for result in results)
-    return (*cells, spread(cpu))
+    rest = [result["others"] * 1e6 / result["rows"] for result in results if "others" in result]
+    return (*cells, spread(cpu), spread(Spread.of(rest)) if rest else "")
 
 
 def case_lines(case: Case, run: SparkRun) -> list[str]:
     """One case's table and targets."""
     rows, missing = run.rows[case.name], run.missing[case.name]
-    header = ("", "session", case.unit, "" if case.unit == "ms" else "CPU us/row")
+    cpu = ("", "") if case.unit == "ms" else ("CPU us/row", "and of the broker")
+    header = ("", "session", case.unit, *cpu)
     lines = ["", f"{case.name}: {case.title}"]
     body = [
         contender_row(case, each, rows[each.name]) for each in case.contenders if rows[each.name]

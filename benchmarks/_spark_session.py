@@ -93,11 +93,12 @@ class Worker:
             frame.write.format(source).options(**options).mode("append").save()
         return result
 
-    def rows_alone(self, **records: Any) -> Any:
-        """Make the rows that `sink` writes, and drop them."""
+    def rows_alone(self, sink: str = "noop", **records: Any) -> Any:
+        """Make the rows that `sink` writes, and drop them, in Java or in Python."""
         frame = self._records(**records)
+        mode = "overwrite" if sink == "noop" else "append"
         with measured() as result:
-            frame.write.format("noop").mode("overwrite").save()
+            frame.write.format(sink).mode(mode).save()
         return result
 
     def archive(self, source: str, options: dict[str, str], codec: str) -> Any:
@@ -303,16 +304,29 @@ def busy(query: Any) -> list[dict[str, float]]:
 
 @contextmanager
 def measured() -> Iterator[dict[str, float]]:
-    """Measure wall-clock seconds, and CPU seconds of Java and of Python's workers together."""
+    """Measure wall-clock seconds, and CPU seconds of Java and of Python's workers together.
+
+    `others` are the CPU seconds of the rest of the machine, which is the broker if it is quiet.
+    """
     result: dict[str, float] = {}
-    before = cpu_ticks()
+    before, busy_before = cpu_ticks(), busy_ticks()
     start = time.perf_counter()
     yield result
     result["wall"] = time.perf_counter() - start
     # Add up the processes one by one: Spark's daemon does not wait for its workers, so the CPU
     # time of an ended worker is lost. A worker that ends meanwhile was idle.
     ticks = sum(used - before.get(pid, 0) for pid, used in cpu_ticks().items())
-    result["cpu"] = ticks / os.sysconf("SC_CLK_TCK")
+    hertz = os.sysconf("SC_CLK_TCK")
+    result["cpu"] = ticks / hertz
+    result["others"] = max(0, busy_ticks() - busy_before - ticks) / hertz
+
+
+def busy_ticks() -> int:
+    """The CPU ticks in which the machine was not idle."""
+    user, nice, system, _, _, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+    )
+    return user + nice + system + irq + softirq + steal
 
 
 def cpu_ticks() -> dict[int, int]:

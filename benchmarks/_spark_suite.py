@@ -213,8 +213,14 @@ def _sink(
     return command
 
 
-def _rows_alone(tasks: int = 2, **records: Any) -> Callable[[Place], Command]:
-    return lambda place: {"do": "rows_alone", "rows": place.rows, "tasks": tasks, **records}
+def _rows_alone(tasks: int = 2, sink: str = "noop", **records: Any) -> Callable[[Place], Command]:
+    return lambda place: {
+        "do": "rows_alone",
+        "sink": sink,
+        "rows": place.rows,
+        "tasks": tasks,
+        **records,
+    }
 
 
 def _sink_of_texts(name: str, title: str, partitions: int = 1, **records: Any) -> Case:
@@ -227,6 +233,7 @@ def _sink_of_texts(name: str, title: str, partitions: int = 1, **records: Any) -
         (
             *_three(lambda source: _sink(source, SAME, **records)),
             Contender("the rows alone", UNIX, _rows_alone(**records), "spark"),
+            Contender("rows to Python", UNIX, _rows_alone(sink="empty", **records), "empty"),
         ),
         rate,
         _to_jvm(1.3),
