@@ -206,6 +206,8 @@ def test_command_logs_json_and_spark_shows_its_rows(
     summary = tmp_path / "summary.json"
     command = bench.command(
         "mirror", "--topics", topic, "--to", other_topic, "--checkpoint", str(tmp_path / "c"),
+        # The transform makes Spark handle the records: without it Spark sees only their number.
+        "--transform", "SELECT key, value FROM records",
         "--trigger", "continuous", "--metrics", "0", "--log-format", "json", "--progress", "200ms",
         "--verbose",
         "--summary", str(summary), "--spark-conf", "ui.enabled=true",

@@ -210,8 +210,9 @@ def _options(run: Run[Replay], records: DataFrame) -> WriteOptions:
     options["includeTimestamp"] = "true" if config.keep_timestamps else "false"
     if config.to:
         options["topic"] = config.to
-    unwanted = () if config.keep_partitions else ("partition",)
-    schema = StructType([each for each in records.schema if each.name not in unwanted])
+    written = ["key", "value", "headers", "topic", "timestamp"]
+    written += ["partition"] if config.keep_partitions else []
+    schema = StructType([records.schema[name] for name in written])
     with run.own_warnings():
         return write_options(options, schema, stream=False)
 
