@@ -16,6 +16,7 @@ import pyarrow as pa
 from cykafka import KafkaError, KafkaException, Message, MessageBatch, TopicPartition
 from cykafka.internal import Range, Ranges, consume_ranges
 from cykafka.spark.consumers import OpenConsumer, borrowed, consumer_config
+from cykafka.spark.garbage import exempt_modules
 from cykafka.spark.loss import ADVICE, GONE, DataLossError
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
@@ -83,6 +84,7 @@ def read_ranges(
     KafkaException
         An error that waiting does not cure.
     """
+    exempt_modules()
     config = consumer_config(options.kafka, f"{options.group_id_prefix}-executor")
     with borrowed(config) as mine:
         task = _Task(mine, ranges, options)

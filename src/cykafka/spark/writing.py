@@ -13,6 +13,7 @@ from pyarrow import RecordBatch
 from pyspark.sql.datasource import WriterCommitMessage
 
 from cykafka import Delivery, DeliveryError, KafkaError, KafkaException, Producer
+from cykafka.spark.garbage import exempt_modules
 from cykafka.spark.producers import Borrowed, keeping, take
 from cykafka.spark.row_order import RowOrder, Rows
 from cykafka.spark.write_options import WriteOptions
@@ -61,6 +62,7 @@ def write_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Written
     from pyspark import TaskContext
 
     context = TaskContext.get()
+    exempt_modules()
     task = context.partitionId() if context is not None else 0
     borrowed = take(options.config)
     with keeping(options.config, borrowed):
