@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.parquet import ParquetWriter
 
+from cykafka.spark.jobs.sizes import bytes_of
 from cykafka.spark.jobs.staged_files import UNFINISHED, Staged
 
 __all__ = ["FOLDERS", "WriteFiles", "knows_zone"]
@@ -175,17 +176,13 @@ class _File:
             start=min(found.start, offsets["min"].as_py()),
             end=max(found.end, offsets["max"].as_py()),
             records=found.records + rows.num_rows,
-            bytes=found.bytes + sum(_bytes(rows[name]) for name in ("key", "value")),
+            bytes=found.bytes + bytes_of(rows),
         )
 
     def close(self) -> Staged:
         with _naming(self._address):
             self._writer.close()
         return self._staged
-
-
-def _bytes(column: pa.ChunkedArray) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 class _Files:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cykafka.spark.jobs.sizes import bytes_of
 from cykafka.spark.write_options import WriteOptions
 from cykafka.spark.writing import write_task
 
@@ -51,16 +52,12 @@ class SendRecords:
             nonlocal records, size
             for batch in batches:
                 records += batch.num_rows
-                size += sum(_bytes(batch[name]) for name in ("key", "value"))
+                size += bytes_of(batch)
                 yield with_trace(batch) if self.trace else batch
 
         sent = write_task(self.options, outgoing()).records
         counts = [pa.array([count], pa.int64()) for count in (records, size, sent)]
         yield pa.RecordBatch.from_arrays(counts, schema=_REPORT)
-
-
-def _bytes(column: pa.BinaryArray) -> int:
-    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
 
 
 def with_trace(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cykafka.spark.jobs.parquet_rows import (
     MOST,
@@ -26,6 +25,7 @@ from cykafka.spark.jobs.parquet_rows import (
     rows_in_order,
 )
 from cykafka.spark.jobs.replay_parts import Part
+from cykafka.spark.jobs.sizes import bytes_of
 from cykafka.spark.write_options import WriteOptions, write_options
 from cykafka.spark.writing import write_task
 
@@ -248,10 +248,7 @@ def _batches(
     """The batches that the sink sends. `sizes` gets the bytes of their keys and values."""
     for part, files in task:
         for batch in rows_in_order(files, part.start, part.end, times):
-            sizes += [
-                pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
-                for name in ("key", "value")
-            ]
+            sizes.append(bytes_of(batch))
             columns = {name: batch.column(name) for name in ("key", "value", "headers")}
             count = batch.num_rows
             if options.topic is None:
