@@ -276,8 +276,12 @@ def test_deep_copy_is_a_client_of_its_own(client: KafkaClient, topic: str) -> No
 # -- life
 
 
-def test_signal_handler_uses_the_client_while_it_makes_its_handles(
-    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+@pytest.mark.parametrize("step_ms", [0.1, 10])  # while it makes its handles, and while it commits
+def test_signal_handler_uses_the_client_while_it_works(
+    cluster: Any,
+    topic: str,
+    run_script: Callable[..., subprocess.CompletedProcess[str]],
+    step_ms: float,
 ) -> None:
     done = run_script(
         """
@@ -287,7 +291,7 @@ def test_signal_handler_uses_the_client_while_it_makes_its_handles(
             FetchRequest, OffsetCommitRequest, ProduceRequest
         )
         from cykafka.testing import live_handles
-        servers, topic = sys.argv[1:]
+        servers, topic, step_ms = sys.argv[1:]
 
         def use(*_):
             client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"x")])])
@@ -297,7 +301,7 @@ def test_signal_handler_uses_the_client_while_it_makes_its_handles(
         signal.signal(signal.SIGALRM, use)
         for number in range(30):
             client.close()
-            signal.setitimer(signal.ITIMER_REAL, 0.0001 + number / 10_000)
+            signal.setitimer(signal.ITIMER_REAL, 0.0001 + number * float(step_ms) / 1000)
             use()
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         client.close()
@@ -305,6 +309,7 @@ def test_signal_handler_uses_the_client_while_it_makes_its_handles(
         """,
         cluster.bootstrap_servers,
         topic,
+        str(step_ms),
         timeout=100,
     )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -262,6 +262,7 @@ class Group:
         self.users = 0  # counted by Handles.group()
         self._outage = Outage()
         self._timeout = timeout
+        self._asking: set[int] = set()  # the threads within a request
         self._consumer = Consumer({**config, "error_cb": self._outage.note})
 
     def close(self, timeout: float = _LEAVE_S) -> None:
@@ -282,7 +283,7 @@ class Group:
             Also ``_ALL_BROKERS_DOWN``, as soon as librdkafka notices.
         """
         deadline = time.monotonic() + self._timeout
-        self._outage.look(lambda: self._consumer.poll(0))
+        self._outage.look(self._serve)
         patience = _SLICE_S
         while True:
             down = self._outage.error()
@@ -291,7 +292,7 @@ class Group:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, reason))
             left = deadline - time.monotonic()
             try:
-                found = request(self._consumer, places, max(0.01, min(patience, left)))
+                found = self._request(request, places, max(0.01, min(patience, left)))
             except KafkaException as error:
                 cause = kafka_error(error)
                 waits = cause is not None and cause.code() == KafkaError._TIMED_OUT
@@ -304,7 +305,24 @@ class Group:
                 if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
                     return found or []
             time.sleep(_PAUSE_S)
+            self._serve()
+
+    def _serve(self) -> None:
+        # A signal handler within this thread's commit may commit, but not poll.
+        if threading.get_ident() not in self._asking:
             self._consumer.poll(0)
+
+    def _request(
+        self, request: Callable[..., list[TopicPartition] | None], *args: Any
+    ) -> list[TopicPartition] | None:
+        thread = threading.get_ident()
+        if thread in self._asking:  # the outer request ends later
+            return request(self._consumer, *args)
+        self._asking.add(thread)
+        try:
+            return request(self._consumer, *args)
+        finally:
+            self._asking.discard(thread)
 
 
 # kafka-python's programs often close nothing. At exit their handles are closed, after the
