@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import WAIT_S
+from machine import WAIT_S, wake_up_s
 
 from cykafka.testing import MockCluster
 
@@ -34,6 +35,20 @@ def test_poll_returns_a_message(assigned: Any, kafka: Any, topic: str) -> None:
     assert message.headers() is None
     assert message.latency() is None
     assert message.leader_epoch() == 0
+
+
+@pytest.mark.ours
+def test_first_request_of_a_new_consumer_makes_it_connect(
+    make_consumer: Callable[..., Any],
+) -> None:
+    """Without its own attempt to connect, every second call would wait 0.1 s."""
+    waits = []
+    for _ in range(20):
+        consumer = make_consumer()
+        begun = time.monotonic()
+        consumer.cluster_id(WAIT_S)
+        waits.append(time.monotonic() - begun)
+    assert statistics.quantiles(waits)[2] < 0.09 + 4 * wake_up_s()
 
 
 def test_poll_without_messages_returns_none_after_the_timeout(consumer: Any) -> None:

@@ -202,6 +202,7 @@ def test_a_source_reads_what_the_jvm_connector_reads() -> None:
     assert config(role="source") == {
         "bootstrap.servers": "localhost:9092",
         "isolation.level": "read_uncommitted",
+        "reconnect.backoff.ms": "20",
     }
     assert (
         config({"kafka.isolation.level": "read_committed"})["isolation.level"] == "read_committed"
@@ -219,6 +220,7 @@ def test_sink_partitions_keys_like_the_jvm_connector_and_is_idempotent() -> None
         "bootstrap.servers": "localhost:9092",
         "partitioner": "murmur2_random",
         "enable.idempotence": "true",
+        "reconnect.backoff.ms": "20",
     }
     assert config({"kafka.partitioner": "random"}, "sink")["partitioner"] == "random"
 

@@ -810,7 +810,7 @@ cdef class Handle:
         cdef const rd_kafka_metadata_t *metadata
         cdef char *c_id
         cdef int64_t started
-        cdef int64_t asked = ck_runtime_now_ms()
+        cdef int64_t asked = 0
         cdef int ms = 0
         while True:
             started = ck_runtime_now_ms()
@@ -825,13 +825,15 @@ cdef class Handle:
             if ms == 0:
                 return NULL
             self.give_way(closing)
-            # A broker that has just started, or has been fenced, may name no brokers in its first
-            # answer. librdkafka drops such an answer, and requests no other for minutes.
+            # The first request makes a new consumer connect: it would not before it looks for its
+            # group's coordinator a second time. Later ones, because a broker that has just started,
+            # or has been fenced, may name no brokers in its first answer. librdkafka drops such an
+            # answer, and requests no other for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:
                     # An answer after the timeout counts, too: librdkafka keeps the id.
-                    if rd_kafka_metadata(rk, 0, NULL, &metadata, ms) == 0:
+                    if rd_kafka_metadata(rk, 0, NULL, &metadata, ms if asked else 0) == 0:
                         rd_kafka_metadata_destroy(metadata)
                 self.leave()
                 asked = ck_runtime_now_ms()
