@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from cykafka.spark.options import ReadOptions
-from cykafka.spark.reading import Reader
-from cykafka.spark.stream import StreamPlan
+from cykafka.spark.prefetch import PlanningReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["OldStreamReader"]
 
 
-class OldStreamReader(Reader, DataSourceStreamReader):
+class OldStreamReader(PlanningReader):
     """A stream without limits."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self.plan = StreamPlan(options)
         self._start: dict[str, Any] | None = None
 
     def _check(self) -> None:
@@ -61,10 +59,4 @@ class OldStreamReader(Reader, DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         self._start = end
-        return self.tasks(self.plan.ranges(start, end))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint has the offsets."""
-
-    def stop(self) -> None:
-        self.plan.close()
+        return super().partitions(start, end)

@@ -45,7 +45,13 @@ class Reader:
         ranges = None if partition is None else partition.value
         if not ranges:
             return iter(())
-        return read_ranges(ranges, self.options, self.projection.names, self.finish)
+        return self.read_ranges(ranges, self.options)
+
+    def read_ranges(
+        self, ranges: Sequence[PartitionRange], options: ReadOptions
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of ranges that Spark gets."""
+        return read_ranges(ranges, options, self.projection.names, self.finish)
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that Spark gets."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -13,22 +12,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cykafka.spark.options import ReadOptions
-from cykafka.spark.reading import Reader
-from cykafka.spark.stream import StreamPlan
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from cykafka.spark.prefetch import PlanningReader
 
 __all__ = ["StreamReader"]
 
 
-class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(PlanningReader, SupportsTriggerAvailableNow):
     """A stream. The reader on the driver plans offsets; its copies on the executors read."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self.plan = StreamPlan(options)
 
     def initialOffset(self) -> dict[str, Any]:
         return self.plan.initial()
@@ -49,12 +39,3 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self.plan.report()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self.tasks(self.plan.ranges(start, end))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark's checkpoint has the offsets."""
-
-    def stop(self) -> None:
-        self.plan.close()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 from pyspark.sql import datasource
 
-__all__ = ["HAS_FILTERS", "HAS_READ_LIMITS", "HAS_STREAM_ARROW_WRITER"]
+__all__ = ["HAS_FILTERS", "HAS_READ_LIMITS", "HAS_STREAM_ARROW_WRITER", "SimpleReader"]
+
+SimpleReader: Any
+try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as SimpleReader
+except ImportError:  # it is no public interface
+    SimpleReader = None
 
 # PySpark 4.1: a batch reader gets filters; a stream's writer gets Arrow batches.
 HAS_FILTERS = hasattr(datasource, "Filter")

@@ -69,6 +69,8 @@ def working_source(work: TaskWork) -> type[StoppableSource]:
 class WorkingReader(StoppableReader):
     """Reads a stream's records for the work in each task."""
 
+    prefetches = False  # the work belongs into a task
+
     def __init__(self, options: ReadOptions, stop_file: str, work: TaskWork) -> None:
         from pyspark.sql.types import StructType
 
