@@ -83,18 +83,18 @@ def test_actions_see_the_rows_of_a_batch_query(
 
 
 def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run: Any) -> None:
-    fill(topic, 1_001, 0)
+    fill(topic, 50_001, 0)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.empty, actions.counts) == ([False], [1_001])
+    assert (actions.empty, actions.counts) == ([False], [50_001])
     assert actions.from_python > 0
 
 
 def test_tasks_read_micro_batches_of_many_bytes(
     stream: Load, topic: str, make_producer: Any, run: Any
 ) -> None:
-    send(make_producer(), topic, [{"value": bytes(400_000), "partition": 0}] * 4)
+    send(make_producer(), topic, [{"value": bytes(900_000), "partition": 0}] * 10)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.counts, len(actions.rows)) == ([4], 4)
+    assert (actions.counts, len(actions.rows)) == ([10], 10)
     assert actions.from_python > 0
 
 

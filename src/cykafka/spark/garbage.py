@@ -8,6 +8,8 @@ from pyspark import TaskContext
 
 __all__ = ["exempt_modules"]
 
+_are_exempt = False
+
 
 def exempt_modules() -> None:
     """Exempt all objects that this worker has now from garbage collections, once.
@@ -16,5 +18,7 @@ def exempt_modules() -> None:
     waits for it. Nearly all objects belong to modules, and to look at them takes 30 ms: as long as
     60,000 records take to be sent. Later objects are collected as usual.
     """
-    if TaskContext.get() is not None and gc.get_freeze_count() == 0:
+    global _are_exempt
+    if not _are_exempt and TaskContext.get() is not None:
         gc.freeze()
+        _are_exempt = True

@@ -5,7 +5,7 @@ Spark pickles readers to the executors, so they hold values and no handles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class Reader:
 
     def read_ranges(
         self, ranges: Sequence[PartitionRange], options: ReadOptions
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """The rows of ranges that Spark gets."""
         return read_ranges(ranges, options, self.projection.names, self.finish)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ def read_ranges(
     options: ReadOptions,
     columns: Sequence[str],
     finish: Callable[[pa.RecordBatch], pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """Yield all records of the ranges, or raise an error.
 
     Parameters

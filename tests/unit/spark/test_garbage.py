@@ -11,11 +11,13 @@ pytest.importorskip("pyspark")
 
 from pyspark import TaskContext
 
+from cykafka.spark import garbage
 from cykafka.spark.garbage import exempt_modules
 
 
 @pytest.fixture(autouse=True)
-def unfrozen() -> Iterator[None]:
+def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(garbage, "_are_exempt", False)
     gc.unfreeze()
     yield
     gc.unfreeze()

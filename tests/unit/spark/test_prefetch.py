@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from cykafka.spark import prefetch
 from cykafka.spark.jobs.task_work import WorkingReader
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
-from cykafka.spark.planner import PER_TASK
 from cykafka.spark.prefetch import PlanningReader, Prefetch
 from cykafka.spark.schema import source_schema
 from cykafka.spark.source import CyKafkaDataSource
@@ -42,7 +41,7 @@ class Reads:
 
     def __call__(
         self, ranges: Sequence[PartitionRange], options: ReadOptions
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         self.asked.append(ranges)
         self.timeouts.append(options.poll_timeout_s)
         for each in ranges:
@@ -61,10 +60,14 @@ def some(count: int, partition: int = 0) -> PartitionRange:
     return PartitionRange("a", partition, 0, count)
 
 
+ONE = [(some(2), some(3, 1))]
+TWO = [(some(600),), (some(600, 1),)]
+
+
 def test_small_micro_batch_is_read_once_and_its_rows_are_taken_once() -> None:
     rows, reads = prefetching()
     assert not rows.is_full
-    rows.fill([(some(2), some(3, 1))])
+    assert rows.fill(ONE) == ONE
     assert rows.is_full
     assert [batch.num_rows for batch in rows.take()] == [2, 3]
     assert not rows.is_full
@@ -75,26 +78,40 @@ def test_small_micro_batch_is_read_once_and_its_rows_are_taken_once() -> None:
 
 def test_a_shorter_timeout_of_the_options_wins() -> None:
     rows, reads = prefetching(**{"kafkaconsumer.polltimeoutms": "20"})
-    rows.fill([(some(2),)])
+    rows.fill(ONE)
     assert reads.timeouts == [0.02]
 
 
+def test_small_tasks_become_one() -> None:
+    rows, _ = prefetching()
+    assert rows.fill(TWO) == [(some(600), some(600, 1))]
+    assert sum(batch.num_rows for batch in rows.take()) == 1_200
+
+
 @pytest.mark.parametrize(
-    "tasks",
-    [[], [(some(1),), (some(1, 1),)], [(some(PER_TASK), some(1, 1))]],
-    ids=["no task", "two tasks", "a large task"],
+    ("tasks", "options"),
+    [
+        ([], {}),
+        ([(some(0),)], {}),
+        ([(some(prefetch.MOST_RECORDS + 1),)], {}),
+        ([(some(1),), (some(prefetch.COMBINED_RECORDS, 1),)], {}),
+        (TWO, {"minpartitions": "2"}),
+        (TWO, {"maxrecordsperpartition": "600"}),
+    ],
+    ids=["none", "empty", "large", "large tasks", "minPartitions", "maxRecordsPerPartition"],
 )
-def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
-    rows, reads = prefetching()
-    rows.fill(tasks)
+def test_tasks_read_other_micro_batches(tasks: list[Any], options: dict[str, str]) -> None:
+    rows, reads = prefetching(**options)
+    assert rows.fill(tasks) == tasks
     assert not rows.is_full
     assert reads.asked == []
 
 
 def test_rows_that_nobody_took_do_not_enter_the_next_micro_batch() -> None:
-    rows, _ = prefetching()
-    rows.fill([(some(1),)])
-    rows.fill([(some(1),), (some(1, 1),)])
+    rows, reads = prefetching()
+    rows.fill(ONE)
+    reads.error = TimeoutError("no record")
+    rows.fill(ONE)
     assert not rows.is_full
 
 
@@ -104,16 +121,41 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(wrong: str) -> None:
     if wrong == "error":
         reads.error = TimeoutError("no record")
     else:
-        reads.bytes = prefetch.MOST_BYTES
-    rows.fill([(some(2),)])
+        reads.bytes = prefetch.MOST_BYTES // 600
+    assert rows.fill(TWO) == TWO
     assert not rows.is_full
     reads.error, reads.bytes = None, 1
     reads.now = prefetch.PAUSE_S - 1
-    rows.fill([(some(2),)])
+    assert rows.fill(TWO) == TWO
     assert not rows.is_full
     reads.now = prefetch.PAUSE_S
-    rows.fill([(some(2),)])
+    rows.fill(TWO)
     assert rows.is_full
+
+
+def test_tasks_share_the_work_after_a_slow_micro_batch_of_one() -> None:
+    """Otherwise a query whose rows take long would lose its parallelism."""
+    rows, reads = prefetching()
+    rows.fill(TWO)
+    reads.now = 2.0
+    rows.end()
+    reads.now = 2 + prefetch.SHARING * 2 - 1
+    assert rows.fill(TWO) == TWO
+    rows.end()
+    assert rows.fill(ONE) == ONE  # this one had one task anyway
+    assert rows.is_full
+    reads.now += 2
+    assert len(rows.fill(TWO)) == 1
+
+
+def test_tasks_stay_combined_while_micro_batches_are_quick() -> None:
+    rows, reads = prefetching()
+    rows.fill(TWO)
+    reads.now = prefetch.SLOW_S
+    rows.end()
+    reads.now = 100.0  # a long time without records
+    rows.end()
+    assert len(rows.fill(TWO)) == 1
 
 
 # -- PySpark's side
@@ -127,7 +169,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def whole(ranges: Sequence[PartitionRange], options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def whole(ranges: Sequence[PartitionRange], options: ReadOptions) -> Generator[pa.RecordBatch]:
     """Rows of the source's own schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -156,7 +198,7 @@ def answer(reader: Any, count: int) -> io.BytesIO:
 
 
 def test_pyspark_sends_the_rows_with_the_plan(reader: Any) -> None:
-    reader._prefetch._read = whole
+    reader.prefetch._read = whole
     told = answer(reader, 3)
     assert read_int(told) == runner.NON_EMPTY_PYARROW_RECORD_BATCHES
     read_int(told)  # the beginning of a stream of Arrow
@@ -165,19 +207,19 @@ def test_pyspark_sends_the_rows_with_the_plan(reader: Any) -> None:
 
 
 def test_pyspark_sends_no_rows_of_a_large_micro_batch(reader: Any) -> None:
-    reader._prefetch._read = whole
-    told = answer(reader, PER_TASK + 1)
+    reader.prefetch._read = whole
+    told = answer(reader, prefetch.MOST_RECORDS + 1)
     assert read_int(told) == runner.PREFETCHED_RECORDS_NOT_FOUND
 
 
 def test_micro_batch_without_records_has_an_empty_block(reader: Any) -> None:
     """Such as one of aborted transactions only."""
-    reader._prefetch._read = lambda ranges, options: iter(())
+    reader.prefetch._read = lambda ranges, options: (each for each in ())
     assert read_int(answer(reader, 3)) == runner.EMPTY_PYARROW_RECORD_BATCHES
 
 
 def test_reader_is_a_simple_one_only_while_it_has_rows(reader: Any) -> None:
-    reader._prefetch._read = whole
+    reader.prefetch._read = whole
     assert not isinstance(reader, SimpleReader)
     tasks = reader.partitions({"a": {"0": 0}}, {"a": {"0": 3}})
     assert len(tasks) == 1  # Spark asserts it
@@ -201,4 +243,4 @@ def test_work_of_tasks_is_not_done_by_the_driver(
 ) -> None:
     monkeypatch.setattr(reader, "prefetches", WorkingReader.prefetches)
     reader.partitions({"a": {"0": 0}}, {"a": {"0": 3}})
-    assert not reader._prefetch.is_full
+    assert not reader.prefetch.is_full
