@@ -46,14 +46,16 @@ STREAM_BATCHES = 40
 """Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
+MANY_ROWS = 5_000
+"""Rows of a larger micro-batch, which come from all partitions."""
 
-ACTIONS = {
-    "isEmpty()": ("isEmpty()",),
-    "count()": ("count()",),
-    "write": ("write",),
-    "all three": ("isEmpty()", "count()", "write"),
+ALL = ("isEmpty()", "count()", "write")
+ACTIONS: dict[str, tuple[tuple[str, ...], int]] = {
+    **{each: ((each,), BATCH_ROWS) for each in ALL},
+    "all three": (ALL, BATCH_ROWS),
+    f"all three, {MANY_ROWS:,} rows": (ALL, MANY_ROWS),
 }
-"""The actions of a foreachBatch, by their words in the table."""
+"""The actions of a foreachBatch and the rows of its micro-batches, by their words in the table."""
 
 VALUE_ONLY = "value binary"
 NEW_TOPIC = "TOPIC"
@@ -292,9 +294,10 @@ def _archive_stream(source: str) -> Callable[[Place], Command]:
     return command
 
 
-def _stream(source: str, *actions: str) -> Callable[[Place], Command]:
+def _stream(source: str, *actions: str, rows: int = BATCH_ROWS) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
-        options = {**_source(place, place.stream_topic), "maxOffsetsPerTrigger": str(BATCH_ROWS)}
+        topic = place.stream_topic if rows == BATCH_ROWS else place.topics[PARTITIONS]
+        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows)}
         more = {"batches": place.batches, "actions": actions}
         return {"do": "stream", "source": source, "options": options, **more}
 
@@ -516,8 +519,8 @@ CASES: tuple[Case, ...] = (
         f"a micro-batch of {BATCH_ROWS} rows whose foreachBatch has one action, or all three",
         "ms",
         tuple(
-            Contender(f"{name}, {words}", UNIX, _stream(source, *actions), source)
-            for words, actions in ACTIONS.items()
+            Contender(f"{name}, {words}", UNIX, _stream(source, *actions, rows=rows), source)
+            for words, (actions, rows) in ACTIONS.items()
             for name, source in (("JVM connector", JVM), ("cykafka", OURS))
         ),
         batch_ms,

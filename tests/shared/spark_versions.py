@@ -62,6 +62,7 @@ class Checks:
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.python.filterPushdown.enabled": "true",
             "spark.python.authenticate.socketTimeout": "120s",
+            "spark.python.daemon.module": "cykafka.spark.daemon",
             "spark.log.level": "OFF",
         }.items():
             builder = builder.config(name, value)
@@ -120,6 +121,8 @@ class Checks:
 
     def foreachBatch_with_the_batch_sink(self) -> None:
         def write(batch: Any, _number: int) -> None:
+            assert not batch.isEmpty()
+            assert batch.count() == RECORDS
             writer = batch.select("value").write.format("cykafka")
             writer.options(**self.options, topic="each").mode("append").save()
 

@@ -136,8 +136,8 @@ def spark(spark_config: dict[str, str]) -> Iterator[Any]:
     os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = "120"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
-    for name, value in {**spark_config, "spark.python.daemon.module": "spark_daemon"}.items():
+    builder = SparkSession.builder.config("spark.python.daemon.module", "cykafka.spark.daemon")
+    for name, value in spark_config.items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", SHARED, prepend=os.pathsep)

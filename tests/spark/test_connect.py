@@ -36,12 +36,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, java_options: str) -> Itera
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.python.authenticate.socketTimeout": "120s",
-        "spark.python.daemon.module": "spark_daemon",
+        "spark.python.daemon.module": "cykafka.spark.daemon",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE.parent / "shared"), prepend=os.pathsep)
-        with connect_server(folder, conf) as address:
-            yield address
+    with connect_server(folder, conf) as address:
+        yield address
 
 
 @pytest.fixture

@@ -82,6 +82,29 @@ def test_actions_see_the_rows_of_a_batch_query(
     assert actions.from_python == 0
 
 
+@pytest.mark.parametrize(
+    "schema",
+    ["value binary", "offset bigint not null, value binary", "timestamp timestamp, partition int",
+     "headers array<struct<key string, value binary>>, topic string"],
+)  # fmt: skip
+def test_columns_are_those_of_the_schema(
+    stream: Load, topic: str, make_producer: Any, run: Any, schema: str
+) -> None:
+    send(make_producer(), topic, [{"value": "x", "headers": [("h", b"1")], "partition": 1}])
+    has_headers = str("headers" in schema).lower()
+    options = {"subscribe": topic, "startingOffsets": "earliest", "includeHeaders": has_headers}
+
+    actions = run(stream(schema, **options))
+
+    (row,) = actions.rows
+    assert row.asDict() == {name: row[name] for name in stream(schema, **options).columns}
+    known = {"value": b"x", "offset": 0, "partition": 1, "topic": topic}
+    assert all(row[name] == known[name] for name in row.asDict().keys() & known.keys())
+    if "headers" in schema:
+        assert [tuple(each) for each in row.headers] == [("h", b"1")]
+    assert actions.from_python == 0
+
+
 def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run: Any) -> None:
     fill(topic, 50_001, 0)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))

@@ -12,7 +12,6 @@ import sys
 from zipimport import zipimporter
 
 import pyarrow.compute  # noqa: F401
-import pyspark.sql.conversion
 import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark import daemon

@@ -71,6 +71,7 @@ class Prefetch:
         self._clock = clock
         self._read_after = self._combine_after = 0.0
         self._combined_at: float | None = None
+        self._is_new = True
         self._rows: list[pa.RecordBatch] | None = None
 
     @property
@@ -121,11 +122,14 @@ class Prefetch:
 
     def end(self) -> None:
         """Spark wants to plan again, so the last micro-batch has ended, perhaps long ago."""
-        if self._combined_at is not None:
-            took = self._clock() - self._combined_at
-            if took > SLOW_S:
-                self._combine_after = self._clock() + SHARING * took
+        if self._combined_at is None:
+            return
+        took = self._clock() - self._combined_at
         self._combined_at = None
+        # Java runs a query's first micro-batch slowly.
+        if took > SLOW_S and not self._is_new:
+            self._combine_after = self._clock() + SHARING * took
+        self._is_new = False
 
 
 class PlanningReader(Reader, DataSourceStreamReader):
