@@ -562,7 +562,7 @@ CASES: tuple[Case, ...] = (
 )
 
 
-_READING = ("read", "sum", "archive", "archive_stream", "mirror", "replay", "profile")
+_READING = ("read", "sum", "archive", "archive_stream", "mirror", "replay", "profile", "actions")
 
 
 def partitions_of(cases: list[Case]) -> list[int]:
