@@ -20,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("stop_queries")
 def from_python(spark: Any) -> Callable[[], int]:
     """The bytes that Python workers have sent so far for sources: Spark has one count of them."""
     package = spark._jvm.org.apache.spark.sql.execution.datasources.v2.python
-    return lambda: int(package.PythonCustomMetric.pythonMetrics().apply("pythonDataReceived").value())
+    return lambda: int(
+        package.PythonCustomMetric.pythonMetrics().apply("pythonDataReceived").value()
+    )
 
 
 def send(producer: Any, topic: str, records: list[dict[str, Any]]) -> None:

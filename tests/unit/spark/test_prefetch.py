@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow")
 
+import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.serializers import read_int, write_with_length
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -53,7 +54,9 @@ class Reads:
 
 def prefetching(**options: str) -> tuple[Prefetch, Reads]:
     reads = Reads()
-    return Prefetch(ReadOptions.of({**GIVEN, **options}, "stream"), reads, lambda: reads.now), reads
+    return Prefetch(
+        ReadOptions.of({**GIVEN, **options}, "stream"), reads, lambda: reads.now
+    ), reads
 
 
 def some(count: int, partition: int = 0) -> PartitionRange:
