@@ -64,8 +64,9 @@ def run(tmp_path: Path, from_python: Callable[[], int]) -> Callable[..., Actions
     return run
 
 
+@pytest.mark.parametrize("with_headers", [False, True])
 def test_actions_see_the_rows_of_a_batch_query(
-    stream: Load, batch: Load, topic: str, make_producer: Any, run: Any
+    stream: Load, batch: Load, topic: str, make_producer: Any, run: Any, with_headers: bool
 ) -> None:
     records = [
         {"key": b"a", "value": b"x" * 300, "headers": [("h", b"1"), ("n", None)], "partition": 0},
@@ -74,23 +75,29 @@ def test_actions_see_the_rows_of_a_batch_query(
         {"key": "ä".encode(), "value": b"\x00", "timestamp": 1, "partition": 2},
     ]
     send(make_producer(), topic, records)
-    options = {"subscribe": topic, "startingOffsets": "earliest", "includeHeaders": "true"}
+    options = {"subscribe": topic, "startingOffsets": "earliest",
+               "includeHeaders": str(with_headers).lower()}  # fmt: skip
 
     actions = run(stream(**options))
 
     expected = batch(**options).orderBy("partition", "offset").collect()
     assert sorted(actions.rows, key=lambda row: (row.partition, row.offset)) == expected
     assert (actions.empty, actions.counts) == ([False], [4])
-    assert actions.from_python == 0
+    assert (actions.from_python == 0) == (not with_headers)
 
 
 @pytest.mark.parametrize(
-    "schema",
-    ["value binary", "offset bigint not null, value binary", "timestamp timestamp, partition int",
-     "headers array<struct<key string, value binary>>, topic string"],
-)  # fmt: skip
+    ("schema", "is_stored"),
+    [
+        ("value binary", True),
+        ("offset bigint not null, value binary", True),
+        ("timestamp timestamp, partition int", True),
+        ("value binary comment 'the text'", False),
+        ("headers array<struct<key string, value binary>>, topic string", False),
+    ],
+)
 def test_columns_are_those_of_the_schema(
-    stream: Load, topic: str, make_producer: Any, run: Any, schema: str
+    stream: Load, topic: str, make_producer: Any, run: Any, schema: str, is_stored: bool
 ) -> None:
     send(make_producer(), topic, [{"value": "x", "headers": [("h", b"1")], "partition": 1}])
     has_headers = str("headers" in schema).lower()
@@ -104,13 +111,13 @@ def test_columns_are_those_of_the_schema(
     assert all(row[name] == known[name] for name in row.asDict().keys() & known.keys())
     if "headers" in schema:
         assert [tuple(each) for each in row.headers] == [("h", b"1")]
-    assert actions.from_python == 0
+    assert (actions.from_python == 0) == is_stored
 
 
 def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run: Any) -> None:
-    fill(topic, 50_001, 0)
+    fill(topic, 5_001, 0)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.empty, actions.counts) == ([False], [50_001])
+    assert (actions.empty, actions.counts) == ([False], [5_001])
     assert actions.from_python > 0
 
 

@@ -246,8 +246,8 @@ def _defaults(role: str, given: Mapping[str, str]) -> dict[str, str]:
     """The JVM client's defaults, where librdkafka's differ, and those for short tasks."""
     if role == "admin":
         return {}
-    # librdkafka waits half this time between its first two connections, to a given address and
-    # to the broker that it finds there. A task in a new worker would wait 50 ms instead of 11.
+    # librdkafka waits half this time, at least 11 ms, between its first two connections: to an
+    # address of the option, and to the broker there. By default each new worker waits 50 ms.
     config = {"reconnect.backoff.ms": "20"}
     if role == "source":
         return {**config, "isolation.level": "read_uncommitted"}

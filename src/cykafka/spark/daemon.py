@@ -8,6 +8,7 @@ the directory of ``pyspark.zip`` about twenty times. Workers of this daemon do n
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from zipimport import zipimporter
 
@@ -21,9 +22,12 @@ import cykafka.spark.source  # noqa: F401
 
 __all__: list[str] = []
 
-# The archives of PySpark, which nobody changes while it runs.
+# The archives of PySpark and py4j, which nobody changes while they are in use.
 _FIXED = frozenset(
-    each.archive for each in sys.path_importer_cache.values() if isinstance(each, zipimporter)
+    each.archive
+    for each in sys.path_importer_cache.values()
+    if isinstance(each, zipimporter)
+    and os.path.basename(each.archive).startswith(("pyspark.zip", "py4j-"))
 )
 _read_again = zipimporter.invalidate_caches
 

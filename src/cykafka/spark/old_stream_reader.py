@@ -46,7 +46,6 @@ class OldStreamReader(PlanningReader):
         return start
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        self.prefetch.end()
         self._check()
         if self._start is None:
             # With Trigger.AvailableNow, Spark requests this end first and then the initial offset,

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from cykafka import KafkaException
 from cykafka.spark.consumers import close_consumers
+from cykafka.spark.loss import DataLossError
 from cykafka.spark.offsets import PartitionRange
 from cykafka.spark.options import ReadOptions
-from cykafka.spark.planner import tasks_of
-from cykafka.spark.reading import Reader, TaskRanges
+from cykafka.spark.reading import Reader
 from cykafka.spark.stream import StreamPlan
 from cykafka.spark.versions import SimpleReader
 
@@ -37,17 +38,13 @@ _log = logging.getLogger("cykafka.spark")
 Read = Callable[[Sequence[PartitionRange], ReadOptions], Generator[pa.RecordBatch]]
 
 # The most that the driver reads, in records and bytes. It holds them as Java objects for a while.
-MOST_RECORDS = 50_000
-MOST_BYTES = 8 * 1024 * 1024
-# How long the driver waits for a record, s. Spark plans nothing else meanwhile.
+MOST_RECORDS = 5_000
+MOST_BYTES = 2 * 1024 * 1024
+# How long the driver reads a micro-batch, s. Spark plans nothing else meanwhile.
 PATIENCE_S = 1.0
-# How long tasks read after the driver could not, s.
+# How long tasks read after the driver could not, s: at first, and at most. It doubles each time.
 PAUSE_S = 60.0
-# Micro-batches of several tasks become one up to so many records, as long as they take at most
-# SLOW_S. After a slower one, tasks share the work for SHARING times the time that it took.
-COMBINED_RECORDS = 10_000
-SLOW_S = 1.0
-SHARING = 30
+PAUSE_MOST_S = 3600.0
 
 
 class Prefetch:
@@ -69,9 +66,8 @@ class Prefetch:
         self._options = replace(options, poll_timeout_s=patience)
         self._read = read
         self._clock = clock
-        self._read_after = self._combine_after = 0.0
-        self._combined_at: float | None = None
-        self._is_new = True
+        self._not_before = 0.0
+        self._pause = PAUSE_S
         self._rows: list[pa.RecordBatch] | None = None
 
     @property
@@ -79,39 +75,41 @@ class Prefetch:
         """Whether there are rows that nobody has taken."""
         return self._rows is not None
 
-    def fill(self, tasks: list[tuple[PartitionRange, ...]]) -> list[tuple[PartitionRange, ...]]:
-        """Read a small micro-batch, and return its tasks: one, if there are rows.
+    def fill(self, tasks: Sequence[Sequence[PartitionRange]]) -> None:
+        """Read a small micro-batch of one task.
 
-        An error needs no report: the task meets it, too, and is retried as Spark is told to.
+        The number of tasks must not depend on the outcome: the transactional sink needs the same
+        tasks when Spark repeats a micro-batch.
         """
         self._rows = None
-        now = self._clock()
-        ranges = tuple(each for task in tasks for each in task)
-        if now < self._read_after or not self._is_small(tasks, sum(each.size for each in ranges)):
-            return tasks
+        if len(tasks) != 1 or self._clock() < self._not_before:
+            return
+        if not 0 < sum(each.size for each in tasks[0]) <= MOST_RECORDS:
+            return
+        reason: object = f"it is larger than {MOST_BYTES:,} bytes, or slow"
         try:
-            self._rows = self._all(ranges)
-        except Exception as error:
-            _log.debug("the driver could not read a small micro-batch: %s", error)
+            self._rows = self._all(tasks[0])
+        except (KafkaException, TimeoutError, DataLossError) as error:
+            reason = error  # the task meets it, too, and reports it if it lasts
         if self._rows is None:
-            self._read_after = now + PAUSE_S
-            return tasks
-        self._combined_at = now if len(tasks) > 1 else None
-        return [ranges]
-
-    def _is_small(self, tasks: Sequence[Any], records: int) -> bool:
-        if len(tasks) <= 1:
-            return 0 < records <= MOST_RECORDS
-        wanted = self._options.min_partitions or self._options.max_records
-        return not wanted and records <= COMBINED_RECORDS and self._clock() >= self._combine_after
+            _log.info(
+                "the driver could not read a small micro-batch, so tasks read for %g s: %s",
+                self._pause,
+                reason,
+            )
+            self._not_before = self._clock() + self._pause
+            self._pause = min(2 * self._pause, PAUSE_MOST_S)
+        else:
+            self._pause = PAUSE_S
 
     def _all(self, ranges: Sequence[PartitionRange]) -> list[pa.RecordBatch] | None:
+        until = self._clock() + PATIENCE_S
         rows, size = [], 0
         with closing(self._read(ranges, self._options)) as batches:
             for batch in batches:
                 rows.append(batch)
                 size += batch.nbytes
-                if size > MOST_BYTES:
+                if size > MOST_BYTES or self._clock() > until:
                     return None
         return rows
 
@@ -120,24 +118,13 @@ class Prefetch:
         rows, self._rows = self._rows, None
         return iter(rows or ())
 
-    def end(self) -> None:
-        """Spark wants to plan again, so the last micro-batch has ended, perhaps long ago."""
-        if self._combined_at is None:
-            return
-        took = self._clock() - self._combined_at
-        self._combined_at = None
-        # Java runs a query's first micro-batch slowly.
-        if took > SLOW_S and not self._is_new:
-            self._combine_after = self._clock() + SHARING * took
-        self._is_new = False
-
 
 class PlanningReader(Reader, DataSourceStreamReader):
     """What the readers of streams for all versions of PySpark have in common.
 
-    While there are rows, the reader is an instance of Spark's wrapper of simple readers, which
-    Spark asks for rows. It is none otherwise, because Spark does not ask a simple reader for the
-    latest offset, nor passes it limits.
+    While there are rows, the reader is an instance of PySpark's wrapper of simple readers, which
+    PySpark asks for rows. At other times it is not, because PySpark does not ask a simple reader
+    for the latest offset and gives it no limits.
     """
 
     prefetches = True
@@ -146,16 +133,21 @@ class PlanningReader(Reader, DataSourceStreamReader):
         super().__init__(options, schema)
         self.plan = StreamPlan(options)
         self.prefetch = Prefetch(options, self.read_ranges)
+        # Spark compares the metadata of columns, such as comments, and Arrow batches have none. It
+        # stores arrays in a class that Kryo does not know if classes must be registered.
+        if '"metadata":{"' in schema.json() or "headers" in schema.names:
+            self.prefetches = False
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return SimpleReader if self.prefetch.is_full else type(self)
+        prefetch = getattr(self, "prefetch", None)
+        return SimpleReader if prefetch is not None and prefetch.is_full else type(self)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        tasks = tasks_of(self.plan.ranges(start, end), self.options)
+        tasks = self.tasks(self.plan.ranges(start, end))
         if self.prefetches and SimpleReader is not None:
-            tasks = self.prefetch.fill(tasks)
-        return [TaskRanges(task) for task in tasks]
+            self.prefetch.fill([task.value for task in tasks])
+        return tasks
 
     def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Any]:
         """The rows of the micro-batch that was planned last. PySpark calls a simple reader so."""

@@ -38,6 +38,7 @@ class Reads:
         self.timeouts: list[float] = []
         self.error: Exception | None = None
         self.bytes = 1
+        self.takes = 0.0  # for each range, s
         self.now = 0.0
 
     def __call__(
@@ -48,6 +49,7 @@ class Reads:
         for each in ranges:
             if self.error is not None:
                 raise self.error
+            self.now += self.takes
             values = [bytes(self.bytes)] * each.size
             yield pa.record_batch([values], ["value"])
 
@@ -64,13 +66,12 @@ def some(count: int, partition: int = 0) -> PartitionRange:
 
 
 ONE = [(some(2), some(3, 1))]
-TWO = [(some(600),), (some(600, 1),)]
 
 
 def test_small_micro_batch_is_read_once_and_its_rows_are_taken_once() -> None:
     rows, reads = prefetching()
     assert not rows.is_full
-    assert rows.fill(ONE) == ONE
+    rows.fill(ONE)
     assert rows.is_full
     assert [batch.num_rows for batch in rows.take()] == [2, 3]
     assert not rows.is_full
@@ -85,27 +86,14 @@ def test_a_shorter_timeout_of_the_options_wins() -> None:
     assert reads.timeouts == [0.02]
 
 
-def test_small_tasks_become_one() -> None:
-    rows, _ = prefetching()
-    assert rows.fill(TWO) == [(some(600), some(600, 1))]
-    assert sum(batch.num_rows for batch in rows.take()) == 1_200
-
-
 @pytest.mark.parametrize(
-    ("tasks", "options"),
-    [
-        ([], {}),
-        ([(some(0),)], {}),
-        ([(some(prefetch.MOST_RECORDS + 1),)], {}),
-        ([(some(1),), (some(prefetch.COMBINED_RECORDS, 1),)], {}),
-        (TWO, {"minpartitions": "2"}),
-        (TWO, {"maxrecordsperpartition": "600"}),
-    ],
-    ids=["none", "empty", "large", "large tasks", "minPartitions", "maxRecordsPerPartition"],
+    "tasks",
+    [[], [(some(0),)], [(some(prefetch.MOST_RECORDS + 1),)], [(some(1),), (some(1, 1),)]],
+    ids=["none", "empty", "large", "two tasks"],
 )
-def test_tasks_read_other_micro_batches(tasks: list[Any], options: dict[str, str]) -> None:
-    rows, reads = prefetching(**options)
-    assert rows.fill(tasks) == tasks
+def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
+    rows, reads = prefetching()
+    rows.fill(tasks)
     assert not rows.is_full
     assert reads.asked == []
 
@@ -118,50 +106,37 @@ def test_rows_that_nobody_took_do_not_enter_the_next_micro_batch() -> None:
     assert not rows.is_full
 
 
-@pytest.mark.parametrize("wrong", ["error", "bytes"])
-def test_tasks_read_for_a_while_after_the_driver_could_not(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", ["error", "bytes", "slow"])
+def test_tasks_read_for_a_while_after_the_driver_could_not(
+    wrong: str, caplog: pytest.LogCaptureFixture
+) -> None:
     rows, reads = prefetching()
+    caplog.set_level("INFO", "cykafka.spark")
     if wrong == "error":
         reads.error = TimeoutError("no record")
+    elif wrong == "bytes":
+        reads.bytes = prefetch.MOST_BYTES
     else:
-        reads.bytes = prefetch.MOST_BYTES // 600
-    assert rows.fill(TWO) == TWO
+        reads.takes = prefetch.PATIENCE_S
+    rows.fill(ONE)
     assert not rows.is_full
-    reads.error, reads.bytes = None, 1
-    reads.now = prefetch.PAUSE_S - 1
-    assert rows.fill(TWO) == TWO
+    assert ("no record" if wrong == "error" else "2,097,152 bytes, or slow") in caplog.text
+    reads.now += prefetch.PAUSE_S
+    rows.fill(ONE)  # fails again: the pause doubles
+    reads.error, reads.bytes, reads.takes = None, 1, 0.0
+    reads.now += 2 * prefetch.PAUSE_S - 1
+    rows.fill(ONE)
     assert not rows.is_full
-    reads.now = prefetch.PAUSE_S
-    rows.fill(TWO)
+    reads.now += 1
+    rows.fill(ONE)
     assert rows.is_full
 
 
-def test_tasks_share_the_work_after_a_slow_micro_batch_of_one() -> None:
-    """Otherwise a query whose rows take long would lose its parallelism."""
+def test_a_fault_of_ours_is_not_hidden() -> None:
     rows, reads = prefetching()
-    for _ in range(2):  # the first one is always slow
-        assert len(rows.fill(TWO)) == 1
-        reads.now += 2
-        rows.end()
-    reads.now += prefetch.SHARING * 2 - 1
-    assert rows.fill(TWO) == TWO
-    rows.end()
-    assert rows.fill(ONE) == ONE  # this one had one task anyway
-    assert rows.is_full
-    reads.now += 2
-    assert len(rows.fill(TWO)) == 1
-
-
-def test_tasks_stay_combined_while_micro_batches_are_quick() -> None:
-    rows, reads = prefetching()
-    rows.fill(TWO)
-    rows.end()
-    rows.fill(TWO)
-    reads.now = prefetch.SLOW_S
-    rows.end()
-    reads.now = 100.0  # a long time without records
-    rows.end()
-    assert len(rows.fill(TWO)) == 1
+    reads.error = AttributeError("a typing error")
+    with pytest.raises(AttributeError):
+        rows.fill(ONE)
 
 
 # -- PySpark's side
@@ -247,6 +222,18 @@ def test_reader_can_be_pickled_for_tasks() -> None:
 def test_work_of_tasks_is_not_done_by_the_driver(
     reader: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reader.prefetch._read = whole
     monkeypatch.setattr(reader, "prefetches", WorkingReader.prefetches)
     reader.partitions({"a": {"0": 0}}, {"a": {"0": 3}})
     assert not reader.prefetch.is_full
+
+
+@pytest.mark.parametrize("what", ["a comment", "a nested comment", "headers"])
+def test_driver_reads_no_rows_that_spark_would_refuse(what: str) -> None:
+    schema = source_schema(what != "a comment")
+    field = schema["value"] if what == "a comment" else schema["headers"]
+    if what == "a comment":
+        field.metadata = {"comment": "the text"}
+    elif what == "a nested comment":
+        field.dataType.elementType["key"].metadata = {"comment": "the name"}
+    assert not CyKafkaDataSource(GIVEN).streamReader(schema).prefetches

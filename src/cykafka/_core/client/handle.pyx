@@ -825,10 +825,10 @@ cdef class Handle:
             if ms == 0:
                 return NULL
             self.give_way(closing)
-            # The first request makes a new consumer connect: it would not before it looks for
-            # its group's coordinator a second time. Later ones, because a broker that has just
-            # started, or has been fenced, may name no brokers in its first answer. librdkafka
-            # drops such an answer, and requests no other for minutes.
+            # The first request makes a new consumer connect at once. Otherwise it may connect only
+            # when it looks for its group's coordinator the second time. Later requests are needed
+            # because a broker that has just started, or has been fenced, may name no brokers in
+            # its first answer. librdkafka drops such an answer, and requests no other for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:

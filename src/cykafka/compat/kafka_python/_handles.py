@@ -318,8 +318,8 @@ class Group:
         thread = threading.get_ident()
         if thread in self._asking:  # the outer request ends later
             return request(self._consumer, *args)
-        self._asking.add(thread)
         try:
+            self._asking.add(thread)  # a signal handler that raises may run next
             return request(self._consumer, *args)
         finally:
             self._asking.discard(thread)

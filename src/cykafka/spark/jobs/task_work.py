@@ -69,7 +69,7 @@ def working_source(work: TaskWork) -> type[StoppableSource]:
 class WorkingReader(StoppableReader):
     """Reads a stream's records for the work in each task."""
 
-    prefetches = False  # the work belongs into a task
+    prefetches = False  # the work belongs in a task
 
     def __init__(self, options: ReadOptions, stop_file: str, work: TaskWork) -> None:
         from pyspark.sql.types import StructType
