@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from guides import example
+from machine import WAIT_S
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_jobs import Bench
 
@@ -18,11 +20,11 @@ from cykafka.spark import register
 
 
 class Listener(StreamingQueryListener):
-    """Counts the rows of all micro-batches."""
+    """Counts the rows of all micro-batches, and releases `ended` for each query that has ended."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self.ended = False
+        self.ended = threading.Semaphore(0)
 
     def onQueryStarted(self, event: Any) -> None: ...
 
@@ -32,7 +34,7 @@ class Listener(StreamingQueryListener):
         self.rows += event.progress.numInputRows
 
     def onQueryTerminated(self, event: Any) -> None:
-        self.ended = True
+        self.ended.release()
 
 
 def main(servers: str, url: str, topic: str, target: str, folder: str) -> None:
@@ -77,6 +79,10 @@ def main(servers: str, url: str, topic: str, target: str, folder: str) -> None:
         .start()
     )
     query.awaitTermination()
+    # Without a pending event: PySpark waits for the thread of the events with the lock that this
+    # thread needs for each of them (SPARK-59623).
+    for _ in range(2):
+        assert listener.ended.acquire(timeout=WAIT_S)
     spark.streams.removeListener(listener)
     found["rows"] = listener.rows
 
