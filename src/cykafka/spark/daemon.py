@@ -22,7 +22,7 @@ import cykafka.spark.source  # noqa: F401
 
 __all__: list[str] = []
 
-# The archives of PySpark and py4j, which nobody changes while they are in use.
+# The archives of PySpark and py4j. Spark does not change them while it runs.
 _FIXED = frozenset(
     each.archive
     for each in sys.path_importer_cache.values()

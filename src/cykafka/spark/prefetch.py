@@ -72,7 +72,7 @@ class Prefetch:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are rows that nobody has taken."""
+        """Whether rows wait for `take()`."""
         return self._rows is not None
 
     def fill(self, tasks: Sequence[Sequence[PartitionRange]]) -> None:
