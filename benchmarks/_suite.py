@@ -34,6 +34,7 @@ HEADERS_BORROW = Contender(C, "produceva, borrowing", "publish:headers_borrow")
 HEADERS_COPY = Contender(C, "produceva, copying", "publish:headers_copy")
 PEER_HEADERS_COPY = replace(HEADERS_COPY, client=C_PEER)
 PRODUCE_C = Contender(C, "produce", "produce:produce")
+CHUNKS_C = Contender(C, "produce, flush", "produce:chunks")
 UNSERVED_C = Contender(C, "produce, unserved", "produce:unserved")
 FLUSH_C = Contender(C, "produce and flush", "produce:flush")
 ONE_C = Contender(C, "produce, report", "round_trip:publish_one")
@@ -517,13 +518,13 @@ KINDS = [
             ASYNC_PRODUCE,
             Contender(SUBJECT, "AsyncProducer.publish", f"{LOOP}:publish"),
             Contender(SUBJECT, "AIOProducer.produce, flush", f"{LOOP}:aio_produce"),
-            PRODUCE_C,
-            replace(PRODUCE_C, client=C_PEER),
+            CHUNKS_C,
+            replace(CHUNKS_C, client=C_PEER),
             AIO_PRODUCE,
             AIOKAFKA_SEND,
         ),
-        PRODUCE_C,
-        replace(PRODUCE_C, client=C_PEER),
+        CHUNKS_C,
+        replace(CHUNKS_C, client=C_PEER),
         (
             key_ratio(ASYNC_PRODUCE, AIO_PRODUCE, 1 / 5, "wall_us", "time"),
             key_ratio(ASYNC_PRODUCE, AIOKAFKA_SEND, 1 / 3, "wall_us", "time"),

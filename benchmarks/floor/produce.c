@@ -5,6 +5,7 @@
  * Modes:
  *   produce        the partitioner chooses, as for produce(topic, value); measured
  *   unserved       the same, but serves no report before all MESSAGES are produced
+ *   chunks         the same, but flushes after each 10,000, as asyncio's programs do
  *   flush          flushes and times each message before the next one; measured
  *   preload        MESSAGES to each partition, for the consumers
  *   preload_keyed  the same with a key and two headers
@@ -97,6 +98,14 @@ static void flush(rd_kafka_t *rk, int64_t expected) {
                           (long long)delivered, (long long)expected);
 }
 
+static void produce_chunks(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t messages,
+                           char *values, size_t size) {
+        for (int64_t sent = 0; sent < messages; sent += FLOOR_CHUNK) {
+                produce_all(rk, topic, FLOOR_CHUNK, values, size, 0);
+                rd_kafka_flush(rk, -1);
+        }
+}
+
 static void produce_and_flush(rd_kafka_t *rk, rd_kafka_topic_t *topic, int64_t messages,
                               char *values, size_t size, double *latencies) {
         for (int64_t i = 0; i < messages; i++) {
@@ -118,11 +127,16 @@ int main(int argc, char **argv) {
         char *values = floor_values(FLOOR_CHUNK, args.value_size);
 
         int serve = !strcmp(args.mode, "produce");
-        if (serve || !strcmp(args.mode, "unserved")) {
+        int chunks = !strcmp(args.mode, "chunks");
+        if (serve || chunks || !strcmp(args.mode, "unserved")) {
                 produce_all(rk, topic, FLOOR_CHUNK, values, args.value_size, 1);
                 flush(rk, FLOOR_CHUNK);
                 floor_start(&clock);
-                produce_all(rk, topic, args.messages, values, args.value_size, serve);
+                if (chunks)
+                        produce_chunks(rk, topic, args.messages, values, args.value_size);
+                else
+                        produce_all(rk, topic, args.messages, values, args.value_size,
+                                    serve);
                 rd_kafka_flush(rk, -1);
                 floor_report(&clock, args.messages, FLOOR_CHUNK + args.messages, NULL);
                 flush(rk, FLOOR_CHUNK + args.messages);
@@ -147,7 +161,8 @@ int main(int argc, char **argv) {
                 free(keys);
         } else {
                 floor_die(
-                    "unknown mode \"%s\": expected produce, flush or preload[_keyed]",
+                    "unknown mode \"%s\": expected produce, unserved, chunks, flush or "
+                    "preload[_keyed]",
                     args.mode);
         }
         free(values);
