@@ -2,14 +2,14 @@
 
 Spark ends a worker whose task has stopped early, as the tasks of ``isEmpty()``, ``take()`` and
 ``limit()`` do. PySpark's own daemon forks a worker that has to import everything, and that reads
-the directory of ``pyspark.zip`` about twenty times. Workers of this daemon do neither.
+the directories of ``pyspark.zip`` and of Spark's jar about twenty times. Workers of this daemon do
+neither.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import sys
 from zipimport import zipimporter
 
 import pyarrow.compute  # noqa: F401
@@ -18,22 +18,23 @@ import pyspark.worker  # noqa: F401
 from pyspark import daemon
 
 import cykafka.spark.sink
-import cykafka.spark.source  # noqa: F401
+import cykafka.spark.source
+from cykafka.spark.versions import HAS_READ_LIMITS
+
+if HAS_READ_LIMITS:
+    import cykafka.spark.stream_reader
+else:
+    import cykafka.spark.old_stream_reader  # noqa: F401
 
 __all__: list[str] = []
 
-# The archives of PySpark and py4j. Spark does not change them while it runs.
-_FIXED = frozenset(
-    each.archive
-    for each in sys.path_importer_cache.values()
-    if isinstance(each, zipimporter)
-    and os.path.basename(each.archive).startswith(("pyspark.zip", "py4j-"))
-)
+# Spark's own archives on the workers' path; Spark does not change them while it runs.
+_FIXED = ("pyspark.zip", "py4j-", "spark-core_")
 _read_again = zipimporter.invalidate_caches
 
 
 def _invalidate_caches(importer: zipimporter) -> None:
-    if importer.archive not in _FIXED:
+    if not os.path.basename(importer.archive).startswith(_FIXED):
         _read_again(importer)
 
 

@@ -10,23 +10,25 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyspark
+
 from cykafka.spark import daemon
 
+HOME = Path(pyspark.__file__).parent
+SPARKS = [*HOME.glob("python/lib/*.zip"), *HOME.glob("jars/spark-core_*.jar")]
 
-@pytest.mark.parametrize("is_fixed", [True, False])
-def test_directories_of_sparks_archives_are_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fixed: bool
-) -> None:
-    path = str(tmp_path / "library.zip")
+
+@pytest.mark.parametrize("name", ["library.zip", *(path.name for path in SPARKS)])
+def test_directories_of_sparks_archives_are_read_once(tmp_path: Path, name: str) -> None:
+    assert len(SPARKS) == 3
+    path = str(tmp_path / name)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("first.py", "")
     importer = zipimporter(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("second.py", "")
-    if is_fixed:
-        monkeypatch.setattr(daemon, "_FIXED", {path})
 
     daemon._invalidate_caches(importer)
 
     assert importer.find_spec("first") is not None
-    assert (importer.find_spec("second") is None) == is_fixed
+    assert (importer.find_spec("second") is None) == (name != "library.zip")
