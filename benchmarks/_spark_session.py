@@ -248,7 +248,7 @@ class Worker:
         finally:
             query.stop()
             shutil.rmtree(checkpoint, ignore_errors=True)
-        steady = done[WARM_BATCHES:batches]
+        steady = done[min(WARM_BATCHES, batches // 2) : batches]
         steps = sorted({step for durations in steady for step in durations})
         medians = {
             step: statistics.median(durations.get(step, 0) for durations in steady)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,16 +46,20 @@ STREAM_BATCHES = 40
 """Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
-MANY_ROWS = 5_000
-"""Rows of a larger micro-batch, which come from all partitions."""
+MORE_ROWS, MANY_ROWS = 5_000, 50_000
+"""Rows of larger micro-batches, which come from all partitions."""
 
 ALL = ("isEmpty()", "count()", "write")
-ACTIONS: dict[str, tuple[tuple[str, ...], int]] = {
-    **{each: ((each,), BATCH_ROWS) for each in ALL},
-    "all three": (ALL, BATCH_ROWS),
-    f"all three, {MANY_ROWS:,} rows": (ALL, MANY_ROWS),
+COMBINE = {"maxRecordsPerSharedTask": str(2 * MANY_ROWS)}
+ACTIONS: dict[str, tuple[tuple[str, ...], int, dict[str, str]]] = {
+    **{each: ((each,), BATCH_ROWS, {}) for each in ALL},
+    "all three": (ALL, BATCH_ROWS, {}),
+    f"all three, {MORE_ROWS:,} rows": (ALL, MORE_ROWS, {}),
+    f"all three, {MANY_ROWS:,} rows": (ALL, MANY_ROWS, {}),
+    f"all three, {MANY_ROWS:,} rows in one task": (ALL, MANY_ROWS, COMBINE),
 }
-"""The actions of a foreachBatch and the rows of its micro-batches, by their words in the table."""
+"""By the words in the table: the actions of a foreachBatch, the rows of its micro-batches, and
+options of our source."""
 
 VALUE_ONLY = "value binary"
 NEW_TOPIC = "TOPIC"
@@ -294,12 +298,16 @@ def _archive_stream(source: str) -> Callable[[Place], Command]:
     return command
 
 
-def _stream(source: str, *actions: str, rows: int = BATCH_ROWS) -> Callable[[Place], Command]:
+def _stream(
+    source: str, *actions: str, rows: int = BATCH_ROWS, more: Mapping[str, str] | None = None
+) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
-        topic = place.stream_topic if rows == BATCH_ROWS else place.topics[PARTITIONS]
-        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows)}
-        more = {"batches": place.batches, "actions": actions}
-        return {"do": "stream", "source": source, "options": options, **more}
+        topic, batches = place.stream_topic, place.batches
+        if rows != BATCH_ROWS:
+            topic, batches = place.topics[PARTITIONS], min(batches, place.rows // rows)
+        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows), **(more or {})}
+        return {"do": "stream", "source": source, "options": options,
+                "batches": batches, "actions": actions}  # fmt: skip
 
     return command
 
@@ -516,12 +524,14 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "actions",
-        f"a micro-batch of {BATCH_ROWS} rows whose foreachBatch has one action, or all three",
+        f"a micro-batch of {BATCH_ROWS} rows or more, whose foreachBatch has such actions",
         "ms",
         tuple(
-            Contender(f"{name}, {words}", UNIX, _stream(source, *actions, rows=rows), source)
-            for words, (actions, rows) in ACTIONS.items()
-            for name, source in (("JVM connector", JVM), ("cykafka", OURS))
+            Contender(
+                f"{name}, {words}", UNIX, _stream(source, *actions, rows=rows, more=more), source
+            )
+            for words, (actions, rows, options) in ACTIONS.items()
+            for name, source, more in (("JVM connector", JVM, {}), ("cykafka", OURS, options))
         ),
         batch_ms,
         tuple(

@@ -121,6 +121,30 @@ def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run
     assert actions.from_python > 0
 
 
+@pytest.mark.parametrize(
+    ("count", "options", "tasks"),
+    [
+        (1_250, {}, 1),
+        (1_251, {}, 2),
+        (3_000, {"maxRecordsPerSharedTask": "12000"}, 1),
+        (10, {"maxRecordsPerSharedTask": "1"}, 4),
+        (10, {"minPartitions": "4"}, 4),
+    ],
+)
+def test_small_partitions_share_a_task_and_the_driver_reads_a_single_task(
+    stream: Load, topic: str, fill: Any, run: Any, count: int, options: Any, tasks: int
+) -> None:
+    for number in range(4):
+        fill(topic, count, number)
+
+    actions = run(stream(subscribe=topic, startingOffsets="earliest", **options))
+
+    assert [batch.rdd.getNumPartitions() for batch in actions.batches] == [tasks]
+    assert (actions.empty, actions.counts) == ([False], [4 * count])
+    assert len({(row.partition, row.offset) for row in actions.rows}) == 4 * count
+    assert (actions.from_python == 0) == (tasks == 1)
+
+
 def test_tasks_read_micro_batches_of_many_bytes(
     stream: Load, topic: str, make_producer: Any, run: Any
 ) -> None:

@@ -22,7 +22,7 @@ from cykafka.spark.offsets import (
     parse_partitions,
 )
 
-__all__ = ["READ_OPTIONS", "Bound", "ReadOptions", "Topics"]
+__all__ = ["READ_OPTIONS", "SHARED_RECORDS", "Bound", "ReadOptions", "Topics"]
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
@@ -48,11 +48,15 @@ READ_OPTIONS = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "maxRecordsPerSharedTask",
     "groupIdPrefix",
     "includeHeaders",
     "commitGroup",
     "pushdown",
 )
+# The default of maxRecordsPerSharedTask: a task costs more than reading so many records.
+SHARED_RECORDS = 5_000
+
 _BY_LOWER = {name.lower(): name for name in READ_OPTIONS}
 
 # Options of Spark and of other sources that look like a misspelled option of ours.
@@ -122,6 +126,7 @@ class ReadOptions:
     max_delay_s: float
     min_partitions: int | None
     max_records: int | None
+    max_shared: int
     group_id_prefix: str
     commit_group: str | None
     pushdown: bool
@@ -171,6 +176,7 @@ class ReadOptions:
             max_delay_s=reader.get("maxTriggerDelay", _duration_s, 900.0),
             min_partitions=reader.count("minPartitions"),
             max_records=reader.count("maxRecordsPerPartition"),
+            max_shared=reader.number("maxRecordsPerSharedTask", SHARED_RECORDS, least=1),
             group_id_prefix=reader.get("groupIdPrefix", _word, "spark-kafka-source"),
             commit_group=reader.get("commitGroup", _word, None),
             pushdown=reader.flag("pushdown", False),

@@ -33,9 +33,6 @@ Narrow: TypeAlias = Callable[[PartitionRange], list[PartitionRange]]
 
 _log = logging.getLogger("cykafka.spark")
 
-# Ranges of several partitions share a task up to so many offsets: a task costs more than reading
-# them.
-PER_TASK = 1_000
 # Timeout for brokers that do not answer, s.
 REQUEST_S = 60.0
 # Shortest pause, s, before a known partition that is missing is looked for again: a broker that
@@ -414,8 +411,8 @@ def tasks_of(
 ) -> list[tuple[PartitionRange, ...]]:
     """The ranges of each task: large ranges are cut and small ones combined, by the options."""
     pieces = split(ranges, options.min_partitions, options.max_records)
-    per_task = PER_TASK if options.max_records is None else min(PER_TASK, options.max_records)
-    return pack(pieces, per_task, options.min_partitions)
+    shared = min(options.max_shared, options.max_records or options.max_shared)
+    return pack(pieces, shared, options.min_partitions)
 
 
 class GroupMirror:

@@ -37,9 +37,10 @@ _log = logging.getLogger("cykafka.spark")
 
 Read = Callable[[Sequence[PartitionRange], ReadOptions], Generator[pa.RecordBatch]]
 
-# The most that the driver reads, in records and bytes. It holds them as Java objects for a while.
-MOST_RECORDS = 5_000
-MOST_BYTES = 2 * 1024 * 1024
+# The driver reads up to maxRecordsPerSharedTask records, but no more than this, because it holds
+# the rows as Java objects for a while. The limit of bytes is this much for each of these records.
+MOST_RECORDS = 100_000
+RECORD_BYTES = 400
 # How long the driver reads a micro-batch, s. Spark plans nothing else meanwhile.
 PATIENCE_S = 1.0
 # How long tasks read after the driver could not, s: at first, and at most. It doubles each time.
@@ -64,6 +65,7 @@ class Prefetch:
     ) -> None:
         patience = min(PATIENCE_S, options.poll_timeout_s)
         self._options = replace(options, poll_timeout_s=patience)
+        self._most = min(options.max_shared, MOST_RECORDS)
         self._read = read
         self._clock = clock
         self._not_before = 0.0
@@ -84,12 +86,12 @@ class Prefetch:
         self._rows = None
         if len(tasks) != 1 or self._clock() < self._not_before:
             return
-        if not 0 < sum(each.size for each in tasks[0]) <= MOST_RECORDS:
+        if not 0 < sum(each.size for each in tasks[0]) <= self._most:
             return
-        reason: object = f"it is larger than {MOST_BYTES:,} bytes, or slow"
+        reason: object = f"it is larger than {self._most * RECORD_BYTES:,} bytes, or slow"
         try:
             self._rows = self._all(tasks[0])
-        except (KafkaException, TimeoutError, DataLossError) as error:
+        except (KafkaException, TimeoutError, DataLossError, MemoryError) as error:
             reason = error  # the task meets it, too, and reports it if it lasts
         if self._rows is None:
             _log.info(
@@ -109,7 +111,7 @@ class Prefetch:
             for batch in batches:
                 rows.append(batch)
                 size += batch.nbytes
-                if size > MOST_BYTES or self._clock() > until:
+                if size > self._most * RECORD_BYTES or self._clock() > until:
                     return None
         return rows
 

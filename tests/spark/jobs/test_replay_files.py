@@ -80,6 +80,19 @@ def test_many_files_are_sent_in_the_order_of_offsets(
     assert BY_TASKS in reason()
 
 
+def test_partition_with_more_records_than_a_shared_task_has_a_file_of_its_own(
+    bench: Bench, topic: str, other_topic: str, places: dict[str, str], reason: Callable[[], str]
+) -> None:
+    """The limit of the jobs is lower than the source's."""
+    fill(bench, topic, 1_001)
+    bench.run("archive", topics=topic, **places)
+
+    summary = bench.run("replay", path=places["path"], to=other_topic)
+
+    assert summary.records == 4_004
+    assert BY_TASKS in reason()
+
+
 def test_files_with_several_partitions_are_read_by_spark(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], reason: Callable[[], str]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.options import ReadOptions
+from cykafka.spark.options import SHARED_RECORDS, ReadOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -37,6 +37,7 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert made.group_id_prefix == "spark-kafka-source"
     assert (made.max_offsets, made.min_offsets) == (None, None)
     assert (made.min_partitions, made.max_records) == (None, None)
+    assert made.max_shared == SHARED_RECORDS  # the connector never combines partitions
     assert (made.pushdown, made.commit_group) == (False, None)
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
@@ -50,6 +51,7 @@ def test_options_are_parsed() -> None:
         minOffsetsPerTrigger="5",
         maxOffsetsPerTrigger="7",
         minPartitions="2",
+        maxRecordsPerSharedTask="8",
         maxRecordsPerPartition="9",
         groupIdPrefix="mine",
         includeHeaders="true",
@@ -60,7 +62,7 @@ def test_options_are_parsed() -> None:
     assert not made.fail_on_data_loss
     assert (made.poll_timeout_s, made.retries, made.retry_interval_s) == (1.5, 0, 0.02)
     assert (made.min_offsets, made.max_offsets) == (5, 7)
-    assert (made.min_partitions, made.max_records) == (2, 9)
+    assert (made.min_partitions, made.max_shared, made.max_records) == (2, 8, 9)
     assert (made.group_id_prefix, made.commit_group) == ("mine", "lag")
     assert made.late_start == "latest"
 
@@ -99,6 +101,7 @@ def test_first_form_of_a_start_takes_precedence() -> None:
         ({"minPartitions": "0"}, "option minPartitions: expected a whole number, 1 or more"),
         ({"minPartitions": "2.5"}, "option minPartitions"),
         ({"maxRecordsPerPartition": "-1"}, "option maxRecordsPerPartition"),
+        ({"maxRecordsPerSharedTask": "0"}, "option maxRecordsPerSharedTask: expected"),
         ({"kafkaConsumer_pollTimeoutMs": "0"}, "option kafkaConsumer.pollTimeoutMs"),
         ({"fetchOffset_numRetries": "-1"}, "option fetchOffset.numRetries"),
         ({"startingTimestamp": "now"}, "option startingTimestamp"),

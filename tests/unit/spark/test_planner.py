@@ -374,15 +374,17 @@ def test_tasks_follow_the_options() -> None:
         return [sum(each.size for each in task) for task in tasks_of(ranges, read)]
 
     assert sizes() == [6_000] * 4
-    # A thousand records may all be large.
-    ranges = [PartitionRange("a", number, 0, 1_000) for number in range(8)]
-    assert sizes() == [1_000] * 8
-    ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
+    assert sizes(maxRecordsPerSharedTask="12000") == [12_000] * 2
+    assert sizes(maxRecordsPerSharedTask="12000", minPartitions="4") == [6_000] * 4
     assert sizes(maxRecordsPerPartition="2000") == [2_000] * 12
     assert sizes(minPartitions="8") == [3_000] * 8
     small = [PartitionRange("a", number, 0, 10) for number in range(40)]
     assert len(tasks_of(small, planned(Fake({})).options)) == 1
     assert len(tasks_of(small, planned(Fake({}), minPartitions="4").options)) == 4
+    alone = planned(Fake({}), maxRecordsPerSharedTask="1").options
+    assert len(tasks_of(small, alone)) == 40
+    both = planned(Fake({}), maxRecordsPerPartition="100", maxRecordsPerSharedTask="200").options
+    assert len(tasks_of(small, both)) == 4
     capped = planned(Fake({}), maxRecordsPerPartition="100").options
     assert len(tasks_of(small, capped)) == 4
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from cykafka.spark import prefetch
 from cykafka.spark.jobs.task_work import WorkingReader
 from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.options import ReadOptions
+from cykafka.spark.options import SHARED_RECORDS, ReadOptions
 from cykafka.spark.prefetch import PlanningReader, Prefetch
 from cykafka.spark.schema import source_schema
 from cykafka.spark.source import CyKafkaDataSource
@@ -88,7 +88,7 @@ def test_a_shorter_timeout_of_the_options_wins() -> None:
 
 @pytest.mark.parametrize(
     "tasks",
-    [[], [(some(0),)], [(some(prefetch.MOST_RECORDS + 1),)], [(some(1),), (some(1, 1),)]],
+    [[], [(some(0),)], [(some(SHARED_RECORDS + 1),)], [(some(1),), (some(1, 1),)]],
     ids=["none", "empty", "large", "two tasks"],
 )
 def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
@@ -96,6 +96,28 @@ def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
     rows.fill(tasks)
     assert not rows.is_full
     assert reads.asked == []
+
+
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [
+        ("1", 1),
+        ("50000", 50_000),
+        (str(prefetch.MOST_RECORDS + 1), prefetch.MOST_RECORDS),
+    ],
+)
+def test_option_says_what_is_small(option: str, most: int) -> None:
+    rows, reads = prefetching(maxrecordspersharedtask=option)
+    reads.bytes = prefetch.RECORD_BYTES - 100  # Arrow's own bytes count, too
+    rows.fill([(some(most),)])
+    assert rows.is_full
+    rows.fill([(some(most + 1),)])
+    assert not rows.is_full
+    assert len(reads.asked) == 1
+    reads.bytes = prefetch.RECORD_BYTES + 1
+    rows.fill([(some(most),)])
+    assert not rows.is_full
+    assert len(reads.asked) == 2
 
 
 def test_rows_that_nobody_took_do_not_enter_the_next_micro_batch() -> None:
@@ -106,21 +128,22 @@ def test_rows_that_nobody_took_do_not_enter_the_next_micro_batch() -> None:
     assert not rows.is_full
 
 
-@pytest.mark.parametrize("wrong", ["error", "bytes", "slow"])
+@pytest.mark.parametrize("wrong", ["error", "memory", "bytes", "slow"])
 def test_tasks_read_for_a_while_after_the_driver_could_not(
     wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, reads = prefetching()
     caplog.set_level("INFO", "cykafka.spark")
-    if wrong == "error":
-        reads.error = TimeoutError("no record")
+    if wrong in ("error", "memory"):
+        reads.error = TimeoutError("no record") if wrong == "error" else MemoryError("none left")
     elif wrong == "bytes":
-        reads.bytes = prefetch.MOST_BYTES
+        reads.bytes = SHARED_RECORDS * prefetch.RECORD_BYTES
     else:
         reads.takes = prefetch.PATIENCE_S
     rows.fill(ONE)
     assert not rows.is_full
-    assert ("no record" if wrong == "error" else "2,097,152 bytes, or slow") in caplog.text
+    reasons = {"error": "no record", "memory": "none left"}
+    assert reasons.get(wrong, "2,000,000 bytes, or slow") in caplog.text
     reads.now += prefetch.PAUSE_S
     rows.fill(ONE)  # fails again: the pause doubles
     reads.error, reads.bytes, reads.takes = None, 1, 0.0
@@ -189,7 +212,7 @@ def test_pyspark_sends_the_rows_with_the_plan(reader: Any) -> None:
 
 def test_pyspark_sends_no_rows_of_a_large_micro_batch(reader: Any) -> None:
     reader.prefetch._read = whole
-    told = answer(reader, prefetch.MOST_RECORDS + 1)
+    told = answer(reader, SHARED_RECORDS + 1)
     assert read_int(told) == runner.PREFETCHED_RECORDS_NOT_FOUND
 
 

@@ -40,6 +40,9 @@ _STARTING = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp
 # The default limit of a micro-batch. A crash repeats a whole micro-batch, and some queries keep a
 # micro-batch in memory.
 _MOST_OFFSETS = 2_000_000
+# The default of maxRecordsPerSharedTask. It is less than the source's, because the driver does not
+# read for jobs, and because `replay` is slower if a file has records of several partitions.
+_SHARED_RECORDS = "1000"
 
 
 class _SparkLostError(RuntimeError):
@@ -80,6 +83,8 @@ def records_stream(run: Run[StreamConfig], work: TaskWork | None = None) -> Data
         options["startingOffsets"] = "earliest"
     if "maxoffsetspertrigger" not in given:
         options["maxOffsetsPerTrigger"] = str(most_offsets(options))
+    if "maxrecordspersharedtask" not in given:
+        options["maxRecordsPerSharedTask"] = _SHARED_RECORDS
     options[STOP_FILE] = str(run.stop_file)
     run.spark.dataSource.register(source)
     reader = run.spark.readStream.format(source.name()).options(**options)
