@@ -13,9 +13,9 @@ static _Thread_local const ck_delivery_t *ck_goal;
 static _Thread_local bool ck_background;
 
 /* Rung for events in the calls of this thread; NULL: none. */
-static _Thread_local const ck_pipe_t *ck_listener;
+static _Thread_local ck_pipe_t *ck_listener;
 
-void ck_callback_listener(const ck_pipe_t *listener) {
+void ck_callback_listener(ck_pipe_t *listener) {
         ck_listener = listener;
 }
 

@@ -74,7 +74,7 @@ CK_EXPORT bool ck_callback_is_background(void);
 
 /* From now on this thread rings a pipe when it pushes an event to an empty queue; NULL:
  * no longer. So an event loop runs the callbacks while the thread is in a long call. */
-CK_EXPORT void ck_callback_listener(const ck_pipe_t *listener);
+CK_EXPORT void ck_callback_listener(ck_pipe_t *listener);
 
 /* Marks that this thread runs code inside of a librdkafka call (a rebalance callback), or
  * ends the mark; returns the previous mark. Meanwhile no event ends a wait:

@@ -8,6 +8,7 @@
 struct ck_pipe_s {
         int ends[2]; /* the reader, the writer */
         _Atomic int refs;
+        atomic_bool rung; /* a byte of ck_pipe_ring() is there */
 };
 
 ck_pipe_t *ck_pipe_new(void) {
@@ -44,17 +45,22 @@ int ck_pipe_writer(const ck_pipe_t *self) {
         return self->ends[1];
 }
 
-void ck_pipe_ring(const ck_pipe_t *self) {
+void ck_pipe_ring(ck_pipe_t *self) {
+        if (atomic_exchange_explicit(&self->rung, true, memory_order_acq_rel))
+                return;
         /* If it is full, it is readable anyway. */
         if (write(self->ends[1], "1", 1) < 0) {
         }
 }
 
-bool ck_pipe_empty(const ck_pipe_t *self) {
+bool ck_pipe_empty(ck_pipe_t *self) {
         char bytes[512];
         bool any = false;
 
         while (read(self->ends[0], bytes, sizeof(bytes)) > 0)
                 any = true;
+        /* After the last byte, or the next ring would be lost. A ring before this one
+         * wrote no byte, but the caller, who now looks for its cause, sees it. */
+        atomic_exchange_explicit(&self->rung, false, memory_order_acq_rel);
         return any;
 }

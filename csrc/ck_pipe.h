@@ -30,10 +30,12 @@ CK_EXPORT void ck_pipe_unref(ck_pipe_t *self);
 CK_EXPORT int ck_pipe_reader(const ck_pipe_t *self);
 CK_EXPORT int ck_pipe_writer(const ck_pipe_t *self);
 
-/* Makes the pipe readable. */
-CK_EXPORT void ck_pipe_ring(const ck_pipe_t *self);
+/* Makes the pipe readable. Writes nothing if it was rung before, and not emptied since.
+ */
+CK_EXPORT void ck_pipe_ring(ck_pipe_t *self);
 
-/* Reads all bytes. Returns whether there were any. */
-CK_EXPORT bool ck_pipe_empty(const ck_pipe_t *self);
+/* Reads all bytes. Returns whether there were any. The caller then looks for what the
+ * pipe was rung for. */
+CK_EXPORT bool ck_pipe_empty(ck_pipe_t *self);
 
 #endif

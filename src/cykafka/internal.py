@@ -25,7 +25,7 @@ from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
-from cykafka._core.produce.futures import Futures
+from cykafka._core.produce.futures import Futures, RecordSender
 from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
@@ -52,6 +52,7 @@ __all__ = [
     "Range",
     "Ranges",
     "Rebalance",
+    "RecordSender",
     "Watch",
     "arrow_publication",
     "available",

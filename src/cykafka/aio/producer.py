@@ -8,7 +8,6 @@ import time
 from asyncio import (
     AbstractEventLoop,
     CancelledError,
-    Future,
     Task,
     get_running_loop,
     sleep,
@@ -18,9 +17,9 @@ from asyncio import (
 from collections.abc import Generator
 from threading import Lock
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-from cykafka import Delivery, KafkaError, KafkaException, Message, Producer, TopicPartition
+from cykafka import Delivery, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapted
 from cykafka.aio._waiting import perform, until
@@ -30,6 +29,7 @@ from cykafka.internal import (
     Call,
     Futures,
     Publication,
+    RecordSender,
     arrow_publication,
     close_now,
     end_transaction,
@@ -46,7 +46,7 @@ from cykafka.internal import (
 _PURGED_S = 1.0
 
 
-class AsyncProducer:
+class AsyncProducer(RecordSender):
     """Sends records from an event loop, which serves librdkafka meanwhile.
 
     Coroutines of several loops, each in its own thread, may use one producer. It is an
@@ -65,7 +65,6 @@ class AsyncProducer:
         self._watch = watch(self._producer)
         self._watch.stays = True
         self._futures = Futures(self._producer)
-        self._is_closing = False
         self._ends_now = False  # a close() was cancelled
         # Taken by the first close(), and by the call that frees the producer.
         self._unclosed, self._unfreed = Lock(), Lock()
@@ -87,47 +86,9 @@ class AsyncProducer:
 
     # -- records
 
-    def produce(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int = -1,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> Future[Message]:
-        """Send a record; await the result for the delivered message.
-
-        The record is in librdkafka's queue when the call returns, so records keep the order of the
-        calls, and ``asyncio.gather()`` needs no task for each. While the queue is full, records
-        wait for room, in their order. Await the results to bound them.
-
-        Parameters
-        ----------
-        topic, value, key, partition, timestamp, headers
-            As for :meth:`cykafka.Producer.produce`.
-
-        Returns
-        -------
-        Future of Message
-            Raises KafkaException if the record has finally failed. Canceling it does not take
-            the record back; a failure is then logged.
-
-        Raises
-        ------
-        KafkaException
-            The record cannot be queued: too large, no such partition, no open transaction, ...
-        """
-        if self._is_closing:
-            self._refuse()
-        return self._futures.produce(topic, value, key, partition, timestamp, headers)
-
     def _check_open(self) -> None:
         if self._is_closing:
-            self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise ClosedError("the producer is closed")
+            raise ClosedError("the producer is closed")
 
     async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.

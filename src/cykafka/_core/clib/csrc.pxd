@@ -1,4 +1,5 @@
 # The parts of csrc's headers that we use; the headers state ownership and threads.
+from cpython.ref cimport PyObject
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -128,8 +129,8 @@ cdef extern from "ck_pipe.h" nogil:
     void ck_pipe_unref(ck_pipe_t *self)
     int ck_pipe_reader(const ck_pipe_t *self)
     int ck_pipe_writer(const ck_pipe_t *self)
-    void ck_pipe_ring(const ck_pipe_t *self)
-    bint ck_pipe_empty(const ck_pipe_t *self)
+    void ck_pipe_ring(ck_pipe_t *self)
+    bint ck_pipe_empty(ck_pipe_t *self)
 
 cdef extern from "ck_call.h" nogil:
     ctypedef enum ck_call_kind_t:
@@ -541,6 +542,11 @@ cdef extern from "ck_arrow.h" nogil:
 
 # CPython's functions that Cython does not declare.
 cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_ERROR
+        PYGEN_RETURN
+    ctypedef struct PyAsyncMethods:
+        PySendResult (*am_send)(PyObject *iterator, PyObject *sent, PyObject **result) noexcept
     void PyObject_GC_UnTrack(void *op)
     void PyObject_GC_Track(object op)
     bint PyObject_GC_IsTracked(object op)
@@ -550,6 +556,7 @@ cdef extern from "Python.h":
     object PyUnicode_InternFromString(const char *text)
 
     ctypedef struct PyTypeObject:
+        PyAsyncMethods *tp_as_async
         object (*tp_new)(PyTypeObject *, object args, void *kwargs)
         int (*tp_setattro)(object, object name, object value) except -1
 

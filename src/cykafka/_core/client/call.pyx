@@ -71,14 +71,16 @@ cdef class Call:
         self._started = True
 
     def is_done(self):
-        """Whether the call has ended, and the loop has served the reports that came with the end
-        of a transaction. Raises if the handle is closed before the end."""
+        """Whether the call has ended, and the loop has served the reports that came with a flush
+        or with the end of a transaction. Raises if the handle is closed before the end."""
         cdef Handle handle = self._handle
         cdef Watch watch
         if not ck_call_wait(self.c, 0):
             handle.check_open()
             return False
-        if self.c.kind <= CK_CALL_FLUSH or handle._open_in != ck_runtime_generation:
+        if self.c.kind < CK_CALL_FLUSH or handle._open_in != ck_runtime_generation:
+            return True
+        if self.c.kind == CK_CALL_FLUSH and len(handle) == 0:
             return True
         watch = watch_of(handle)
         if self._served_at < 0:

@@ -1,4 +1,4 @@
-"""Futures: the records of an event loop's producer, each with an asyncio Future.
+"""Futures: the records of an event loop's producer, each with a future.
 
 It is in Cython because it runs for each record.
 """
@@ -8,16 +8,22 @@ import threading
 import weakref
 from asyncio import BaseEventLoop, Future, InvalidStateError, get_running_loop
 from collections import deque
+from contextvars import copy_context
 
-from cpython.object cimport PyObject_Call
+from cpython.exc cimport PyErr_SetString
+from cpython.ref cimport Py_INCREF, PyObject
 cimport cython
 from libc.stdint cimport int64_t
 
 from cykafka._core.clib.csrc cimport (
+    PYGEN_ERROR,
+    PYGEN_RETURN,
     PyObject_GC_IsTracked,
     PyObject_GC_Track,
     PyObject_GC_UnTrack,
+    PySendResult,
     PyThread_get_thread_ident,
+    PyTypeObject,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
@@ -29,50 +35,60 @@ from cykafka._core.common.message cimport Message
 from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Receiver
 
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 
 _log = logging.getLogger("cykafka")
-_PLAIN = BaseEventLoop.create_future
+# asyncio's own is_running(), if it looks at this attribute. A call would cost each record more.
+_PLAIN = (BaseEventLoop.is_running
+          if BaseEventLoop.is_running.__code__.co_names == ("_thread_id",) else None)
 _PURGED = (<int>RD_KAFKA_RESP_ERR__PURGE_QUEUE, <int>RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)
 
 
-# No cycle goes through a report: librdkafka holds it, or `waiting`.
 @cython.final
-@cython.no_gc
-cdef class Report(Receiver):
-    """The delivery callback of a record, which sets the outcome of its future."""
+@cython.nonecheck(True)  # Python can make one without produce()
+cdef class RecordFuture(Receiver):
+    """The future of a record, and its delivery callback.
+
+    It behaves as asyncio's Future, and makes one only for what it cannot do itself: to wait, to
+    fail, and to be cancelled. For each record that would cost as much as half of the rest.
+    """
 
     cdef Awaits _awaits
-    cdef object _loop
-    cdef unsigned long _thread
+    # asyncio's, once it is made.
     cdef object _future
+    # Of the delivered record, if the future was not made before.
+    cdef Message _message
+    # The functions to call at the end, and their contexts, while no future is made: the first,
+    # which is the only one of most, and the others.
+    cdef object _callback, _context
+    cdef list _callbacks
+    cdef object __weakref__
 
-    def __dealloc__(self):
-        self._track()  # librdkafka may drop a report
+    # -- the delivery callback
 
     def __call__(self, error, message):
         self.receive(error, message)
 
     cdef int receive(self, object error, Message message) except -1:
-        self._track()
         try:
-            if PyThread_get_thread_ident() == self._thread:
+            if PyThread_get_thread_ident() == self._awaits.thread:
                 self.settle(error, message)
             else:
-                self._loop.call_soon_threadsafe(self.settle, error, message)
+                self._awaits.loop.call_soon_threadsafe(self.settle, error, message)
         except RuntimeError:  # the loop is closed: no coroutine awaits the future
-            if not self._loop.is_closed():
+            if not self._awaits.loop.is_closed():
                 raise
             self._log(error, message)
         return 0
 
-    cdef void _track(self) noexcept:
-        """Let the garbage collector visit the future."""
-        if type(self._future) is Future and not PyObject_GC_IsTracked(self._future):
-            PyObject_GC_Track(self._future)
-
     cpdef settle(self, error, message):
-        self._awaits.end(self._loop)
+        self._awaits.end()
+        if error is None and self._future is None:
+            self._message = message
+            if self._callback is not None:
+                for fn, context in self._take_callbacks():
+                    self._awaits.loop.call_soon(fn, self, context=context)
+            return
         try:
             if error is None:
                 self._future.set_result(message)
@@ -82,18 +98,19 @@ cdef class Report(Receiver):
             self._log(error, message)
 
     cpdef fail(self, error):
-        self._awaits.end(self._loop)
-        if not self._future.done():
+        self._awaits.end()
+        if not self.done():
             self._fail(error)
 
     cdef int _fail(self, exception) except -1:
-        self._future.set_exception(exception)
+        future = self._made()
+        future.set_exception(exception)
         if isinstance(exception, KafkaException) and self._is_aborted(exception.args[0]):
-            self._future.exception()  # it was expected: the loop does not log it
+            future.exception()  # it was expected: the loop does not log it
         return 0
 
     cdef bint _is_aborted(self, error) except -1:
-        return self._awaits._aborts and error in _PURGED
+        return self._awaits.loops.aborts and error in _PURGED
 
     cdef int _log(self, error, message) except -1:
         if error is not None and not self._is_aborted(error):
@@ -102,86 +119,225 @@ cdef class Report(Receiver):
 
     cdef int refuse(self, error) except -1:
         """Fail the record, which could not be queued."""
-        self._track()
         try:
-            if PyThread_get_thread_ident() == self._thread:
+            if PyThread_get_thread_ident() == self._awaits.thread:
                 self.fail(error)
             else:
-                self._loop.call_soon_threadsafe(self.fail, error)
+                self._awaits.loop.call_soon_threadsafe(self.fail, error)
         except RuntimeError:  # the loop is closed
-            if not self._loop.is_closed():
+            if not self._awaits.loop.is_closed():
                 raise
         return 0
 
+    # -- asyncio's Future
 
-# A report must not refer to the producer: librdkafka holds the report, so a producer that was
-# dropped with records in flight would never be freed.
+    cdef object _made(self):
+        if self._future is None:
+            future = self._awaits.loop.create_future()
+            if self._future is None:  # or else a finalizer has asked for it meanwhile
+                self._future = future
+                if self._message is not None:
+                    future.set_result(self._message)
+                for fn, context in self._take_callbacks():
+                    future.add_done_callback(Callback(fn, self), context=context)
+            self._track()
+        return self._future
+
+    cdef object _take_callbacks(self):
+        if self._callback is None:
+            return ()
+        taken = [(self._callback, self._context)]
+        if self._callbacks is not None:
+            taken += self._callbacks
+        self._callback = self._context = self._callbacks = None
+        return taken
+
+    cdef int _track(self) except -1:
+        """Let the garbage collector visit this: a program may now make cycles with it."""
+        if not PyObject_GC_IsTracked(self):
+            PyObject_GC_Track(self)
+        return 0
+
+    @property
+    def __class__(self):
+        return Future
+
+    def __await__(self):
+        if self._message is None:
+            return self._made().__await__()
+        self._track()
+        return self
+
+    def __iter__(self):
+        return self.__await__()
+
+    def __next__(self):
+        """For `await`, as the iterator of a delivered record."""
+        if self._message is None:
+            raise TypeError("await the future")
+        raise StopIteration(self._message)
+
+    def done(self):
+        return self._message is not None or self._future is not None and self._future.done()
+
+    def cancelled(self):
+        return self._future is not None and self._future.cancelled()
+
+    def result(self):
+        if self._message is None:
+            return self._made().result()
+        self._track()
+        return self._message
+
+    def exception(self):
+        return self._made().exception() if self._message is None else None
+
+    def add_done_callback(self, fn, /, *, context=None):
+        if self._future is not None:
+            self._future.add_done_callback(Callback(fn, self), context=context)
+            return
+        if context is None:
+            context = copy_context()
+        if self._message is not None:
+            self._awaits.loop.call_soon(fn, self, context=context)
+        elif self._callback is None:
+            self._callback, self._context = fn, context
+        else:
+            if self._callbacks is None:
+                self._callbacks = []
+            self._callbacks.append((fn, context))
+        self._track()
+
+    def remove_done_callback(self, fn, /):
+        if self._callback is None and self._future is None:
+            return 0
+        return self._made().remove_done_callback(Callback(fn, self))
+
+    def get_loop(self):
+        return self._awaits.loop
+
+    @property
+    def _asyncio_future_blocking(self):
+        return self._future is not None and self._future._asyncio_future_blocking
+
+    def __getattr__(self, name):
+        return getattr(self._made(), name)
+
+    def __setattr__(self, name, value):
+        setattr(self._made(), name, value)
+
+    def __repr__(self):
+        return repr(self._made())
+
+
+cdef PySendResult _send(PyObject *future, PyObject *_, PyObject **result) noexcept:
+    """RecordFuture.__next__(), without an exception for the result."""
+    message = (<RecordFuture>future)._message
+    if message is None:
+        PyErr_SetString(TypeError, "await the future")
+        return PYGEN_ERROR
+    Py_INCREF(message)
+    result[0] = <PyObject *>message
+    return PYGEN_RETURN
+
+
+# Cython has no name for this slot. `await` looks for it first.
+(<PyTypeObject *>RecordFuture).tp_as_async.am_send = _send
+
+
+# A callback of a RecordFuture, called with it instead of asyncio's Future.
+@cython.final
+cdef class Callback:
+
+    cdef object _fn
+    cdef object _future
+
+    def __init__(self, fn, future):
+        self._fn = fn
+        self._future = future
+
+    def __call__(self, _):
+        self._fn(self._future)
+
+    def __eq__(self, other):
+        return isinstance(other, Callback) and self._fn == (<Callback>other)._fn
+
+    __hash__ = None
+
+
+# The records of one producer in event loops.
+@cython.final
+@cython.no_gc_clear
+cdef class Loops:
+
+    cdef Watch watch
+    # The Awaits of each loop that has records without an outcome.
+    cdef dict all
+    # The one of the last record, if it is still there.
+    cdef Awaits last
+    # Whether the program ends a transaction, which may abort its records.
+    cdef bint aborts
+
+    cdef Awaits of_this_thread(self):
+        cdef Awaits awaits = self.last
+        cdef Awaits made
+        cdef unsigned long me = PyThread_get_thread_ident()
+        # Python 3.11's get_running_loop() makes a system call.
+        if awaits is not None and me == awaits.thread and awaits.is_running():
+            return awaits
+        loop = get_running_loop()
+        made = Awaits.__new__(Awaits)  # may run the garbage collector, and so this function
+        awaits = self.all.get(loop)
+        if awaits is None:
+            awaits = made
+            awaits.loops = self
+            awaits.loop = loop
+            awaits.is_plain = type(loop).is_running is _PLAIN
+        awaits.thread = me
+        return awaits
+
+
+# It must not refer to the producer: librdkafka holds the futures, so a producer that was dropped
+# with records in flight would never be freed.
 @cython.final
 @cython.no_gc_clear
 cdef class Awaits:
-    """The number of records without an outcome, of one loop and of each other one. While there are
-    any, the watch has the loop."""
+    """The number of records without an outcome, of one loop. While there are any, the watch has
+    the loop."""
 
-    cdef Watch _watch
-    cdef object _loop
-    cdef unsigned long _thread
-    # The arguments for asyncio's Future, which is quicker than create_future(); None: the loop has
-    # futures of its own.
-    cdef dict _future_arguments
-    cdef int64_t _cnt
-    cdef dict _others
-    # Whether the program ends a transaction, which may abort its records.
-    cdef bint _aborts
+    cdef Loops loops
+    cdef object loop
+    cdef unsigned long thread
+    cdef bint is_plain
+    cdef int64_t cnt
 
-    cdef object new_future(self, loop):
-        if loop is self._loop and self._future_arguments is not None:
-            future = PyObject_Call(Future, (), self._future_arguments)
-        else:
-            future = loop.create_future()
-        # Until librdkafka returns its report, the garbage collector cannot free the future, and
-        # would visit thousands of them for nothing.
-        if type(future) is Future:
-            PyObject_GC_UnTrack(<void *>future)
-        return future
+    cdef bint is_running(self) except -1:
+        return self.loop._thread_id is not None if self.is_plain else self.loop.is_running()
 
-    cdef int begin(self, loop, unsigned long thread) except -1:
-        # Made first: the allocation may run the garbage collector, and so another thread.
-        cdef dict arguments = {"loop": loop} if type(loop).create_future is _PLAIN else None
-        if self._cnt == 0:
-            self._loop = loop
-            self._thread = thread
-            self._future_arguments = arguments
-        if loop is self._loop:
-            self._cnt += 1
-            if self._cnt > 1:
-                return 0
-        else:
-            self._others[loop] = self._others.get(loop, 0) + 1
-            if self._others[loop] > 1:
-                return 0
+    cdef int begin(self) except -1:
+        self.cnt += 1
+        if self.cnt > 1:
+            return 0
+        self.loops.all[self.loop] = self.loops.last = self
         try:
-            self._watch.add(loop)
+            self.loops.watch.add(self.loop)
         except:
-            if loop is self._loop:
-                self._cnt = 0
-            else:
-                del self._others[loop]
+            self.cnt = 0
+            self.forget()
             raise
         return 0
 
-    cdef int end(self, loop) except -1:
-        if loop is self._loop:
-            self._cnt -= 1
-            if self._cnt:
-                return 0
-            self._loop = self._future_arguments = None
-            self._thread = 0
-        else:
-            self._others[loop] -= 1
-            if self._others[loop]:
-                return 0
-            del self._others[loop]
-        self._watch.remove(loop)
+    cdef int end(self) except -1:
+        self.cnt -= 1
+        if self.cnt == 0:
+            self.forget()
+            self.loops.watch.remove(self.loop)
+        return 0
+
+    cdef int forget(self) except -1:
+        del self.loops.all[self.loop]
+        if self.loops.last is self:
+            self.loops.last = None
         return 0
 
 
@@ -191,8 +347,8 @@ cdef class Futures:
     """The records of one producer whose outcomes event loops await."""
 
     cdef Producer _producer
-    cdef Awaits _awaits
-    # Records that had no room in librdkafka's queue, in their order: each a Report, and what
+    cdef Loops _loops
+    # Records that had no room in librdkafka's queue, in their order: each a RecordFuture, and what
     # Producer.record_copy() has returned.
     cdef readonly object waiting
     # Held while waiting records are queued: loops of several threads may do so.
@@ -203,79 +359,72 @@ cdef class Futures:
 
     def __cinit__(self, Producer producer not None):
         self._producer = producer
-        self._awaits = Awaits.__new__(Awaits)
-        self._awaits._watch = watch_of(producer)
-        self._awaits._others = {}
+        self._loops = Loops.__new__(Loops)
+        self._loops.watch = watch_of(producer)
+        self._loops.all = {}
         self.waiting = deque()
         self._queueing = threading.Lock()
         self._on_served = functools.partial(_queue_waiting, weakref.ref(self))
 
-    def produce(self, topic, value, key, partition, timestamp, headers):
-        """Send a record; see AsyncProducer.produce()."""
-        cdef Report report = Report.__new__(Report)
-        cdef Awaits awaits = self._awaits
-        cdef unsigned long me = PyThread_get_thread_ident()
-        cdef bint is_queued = False
-        cdef tuple record = None
-        # Python 3.11's get_running_loop() makes a system call.
-        loop = (awaits._loop if me == awaits._thread and awaits._loop.is_running()
-                else get_running_loop())
-        report._awaits = awaits
-        report._loop = loop
-        report._thread = me
-        if loop is awaits._loop and awaits._cnt:
-            awaits._cnt += 1
-        else:
-            awaits.begin(loop, me)
+    cdef RecordFuture produce(self, topic, value, key, partition, timestamp, headers):
+        cdef RecordFuture future = RecordFuture.__new__(RecordFuture)
+        # Until its result is handed out, no cycle goes through it: the garbage collector would
+        # visit thousands of them for nothing.
+        PyObject_GC_UnTrack(<void *>future)
+        future._awaits = self._loops.of_this_thread()
+        future._awaits.begin()
         try:
-            report._future = future = awaits.new_future(loop)
-            try:
-                if not self.waiting:
-                    self._producer.queue(topic, value, key, partition, report, timestamp, headers,
-                                         0)
-                    is_queued = True
-            except BufferError:
-                pass
-            if not is_queued:
-                record = self._producer.record_copy(topic, value, key, partition, timestamp,
-                                                    headers)
+            if len(self.waiting) == 0:
+                self._producer.queue(topic, value, key, partition, future, timestamp, headers, 0)
+                return future
+        except BufferError:
+            pass
         except:
-            awaits.end(loop)
+            future._awaits.end()
             raise
-        if not is_queued:
-            self.waiting.append((report, record))
-            self.queue_waiting()  # another thread may have made room meanwhile
+        self._add_waiting(future, topic, value, key, partition, timestamp, headers)
         return future
+
+    cdef int _add_waiting(self, RecordFuture future, topic, value, key, partition, timestamp,
+                          headers) except -1:
+        try:
+            record = self._producer.record_copy(topic, value, key, partition, timestamp, headers)
+        except:
+            future._awaits.end()
+            raise
+        self.waiting.append((future, record))
+        self.queue_waiting()  # another thread may have made room meanwhile
+        return 0
 
     def expect_abort(self, bint expected):
         """From now on, do (or do not) report purged records that no coroutine awaits. The program
         has aborted them itself."""
-        self._awaits._aborts = expected
+        self._loops.aborts = expected
 
     def queue_waiting(self):
         """Queue the records that had no room. The watch calls it when there may be room."""
-        cdef Report report
+        cdef RecordFuture future
         with self._queueing:
             if not self.waiting:
                 return
-            self._awaits._watch.on_served = self._on_served
+            self._loops.watch.on_served = self._on_served
             while self.waiting:
-                report, record = self.waiting[0]
+                future, record = self.waiting[0]
                 try:
-                    if not self._queue(report, record):
+                    if not self._queue(future, record):
                         return
                 except Exception as error:  # the record is refused
                     self._producer._transactions.note_refused()
-                    report.refuse(error)
+                    future.refuse(error)
                 self.waiting.popleft()
-            self._awaits._watch.on_served = None
+            self._loops.watch.on_served = None
 
-    cdef bint _queue(self, Report report, tuple record) except -1:
+    cdef bint _queue(self, RecordFuture future, tuple record) except -1:
         """Queue a record; False if there is no room."""
         topic, value, key, partition, timestamp, headers = record
         for _ in range(2):  # a thread may have made room after the first attempt
             try:
-                self._producer.produce(topic, value, key, partition, report, None, timestamp,
+                self._producer.produce(topic, value, key, partition, future, None, timestamp,
                                        headers)
                 return True
             except BufferError:
@@ -288,12 +437,47 @@ cdef class Futures:
 
     def refuse_waiting(self, code):
         """Fail the records that have no room, with this code."""
-        cdef Report report
+        cdef RecordFuture future
         with self._queueing:
             while self.waiting:
-                report, _ = self.waiting.popleft()
-                report.refuse(KafkaException(KafkaError(code)))
-            self._awaits._watch.on_served = None
+                future, _ = self.waiting.popleft()
+                future.refuse(KafkaException(KafkaError(code)))
+            self._loops.watch.on_served = None
+
+
+@cython.no_gc_clear
+cdef class RecordSender:
+    """The part of AsyncProducer that runs for each record."""
+
+    cdef public Futures _futures
+    cdef public bint _is_closing
+
+    def produce(self, topic, value=None, key=None, partition=-1, timestamp=0, headers=None):
+        """Send a record; await the result for the delivered message.
+
+        The record is in librdkafka's queue when the call returns, so records keep the order of the
+        calls, and ``asyncio.gather()`` needs no task for each. While the queue is full, records
+        wait for room, in their order. Await the results to bound them.
+
+        Parameters
+        ----------
+        topic, value, key, partition, timestamp, headers
+            As for :meth:`cykafka.Producer.produce`.
+
+        Returns
+        -------
+        Future of Message
+            Raises KafkaException if the record has finally failed. Canceling it does not take
+            the record back; a failure is then logged.
+
+        Raises
+        ------
+        KafkaException
+            The record cannot be queued: too large, no such partition, no open transaction, ...
+        """
+        if self._is_closing or self._futures is None:
+            raise ClosedError("the producer is closed")
+        return self._futures.produce(topic, value, key, partition, timestamp, headers)
 
 
 def _queue_waiting(futures):
