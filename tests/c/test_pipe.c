@@ -60,7 +60,7 @@ static void test_no_ring_is_lost(void) {
         struct pollfd reader;
 
         shared = ck_pipe_new();
-        reader = (struct pollfd) {.fd = ck_pipe_reader(shared), .events = POLLIN};
+        reader = (struct pollfd){.fd = ck_pipe_reader(shared), .events = POLLIN};
         for (int i = 0; i < THREADS; i++)
                 CHECK(pthread_create(&threads[i], NULL, push, NULL) == 0);
         for (int seen = 0; seen < THREADS * RINGS;) {

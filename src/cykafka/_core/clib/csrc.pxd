@@ -550,6 +550,7 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *op)
     void PyObject_GC_Track(object op)
     bint PyObject_GC_IsTracked(object op)
+    bint PyObject_IS_GC(object op)
     unsigned long PyThread_get_thread_ident() nogil
     bint PyGC_Disable()
     bint PyGC_Enable()

@@ -80,9 +80,16 @@ cdef class Call:
             return False
         if self.c.kind < CK_CALL_FLUSH or handle._open_in != ck_runtime_generation:
             return True
-        if self.c.kind == CK_CALL_FLUSH and len(handle) == 0:
-            return True
         watch = watch_of(handle)
+        if self.c.kind == CK_CALL_FLUSH:
+            # The loop's next turn serves what the flush has left. The queue need not become empty:
+            # others may send records.
+            if len(handle) == 0:
+                return True
+            if self._served_at < 0:
+                self._served_at = watch.turns + 1
+                ck_pipe_ring(self.c.notify)
+            return watch.turns >= self._served_at
         if self._served_at < 0:
             self._served_at = watch.emptied + 1
             ck_pipe_ring(self.c.notify)

@@ -17,8 +17,11 @@ cdef class Watch:
     cdef public object on_served
     # The number of events that loops have served.
     cdef public int64_t served
-    # How often a loop has left no event in the queue.
-    cdef int64_t emptied
+    # How often a loop has served, and how often it has left no event in the queue.
+    cdef int64_t turns, emptied
+    # The loop that is serving now, and its thread.
+    cdef object serving
+    cdef unsigned long serving_in
     cdef object _loop
     # Reads the pipe, if the loop cannot.
     cdef object _thread

@@ -14,6 +14,7 @@ cimport cython
 from cpython.exc cimport PyErr_SetFromErrno
 
 from cykafka._core.clib.csrc cimport (
+    PyThread_get_thread_ident,
     ck_pipe_empty,
     ck_pipe_new,
     ck_pipe_reader,
@@ -237,11 +238,16 @@ cdef class Watch:
         if handle._open_in != ck_runtime_generation:
             self.wake(loop)  # the closing thread serves, or a coroutine of this loop
             return
+        self.serving_in = PyThread_get_thread_ident()
+        self.serving = loop
         try:
             again = handle._role.serve_loop(handle, loop)
         except:
             loop.call_soon(self._readable, loop)  # for the remaining events
             raise
+        finally:
+            self.serving = None
+        self.turns += 1
         self.emptied += again == NOT_AGAIN
         self.wake(loop)
         if again == AGAIN_SOON:

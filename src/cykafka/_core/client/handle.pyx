@@ -138,7 +138,7 @@ from cykafka._core.common.errors cimport (
     check_error,
     write_unraisable,
 )
-from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
+from cykafka._core.common.message cimport in_flight_drop, in_flight_t
 from cykafka._core.common.metadata cimport metadata_from
 from cykafka._core.common.partition cimport c_name
 
@@ -1090,7 +1090,7 @@ cdef void _let_go(ck_queue_t *events) noexcept:
             ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
             break
         if event.kind == CK_EVENT_REPORT:
-            in_flight_destroy(<in_flight_t *>event)
+            in_flight_drop(<in_flight_t *>event)
         elif event.kind == CK_EVENT_DELIVERY:
             Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
         else:

@@ -47,6 +47,7 @@ cdef class Message:
 cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
                                 object headers, object on_delivery) except NULL
 cdef void in_flight_destroy(in_flight_t *sent) noexcept
+cdef void in_flight_drop(in_flight_t *sent) noexcept
 cdef Message message_delivered(const in_flight_t *sent)
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic)
 cdef Message message_from_row(const ck_row_t *row, object topic)

@@ -10,6 +10,7 @@ from cykafka._core.clib.csrc cimport (
     PyObject_GC_IsTracked,
     PyObject_GC_Track,
     PyObject_GC_UnTrack,
+    PyObject_IS_GC,
     ck_bytes_t,
     ck_flight_give,
     ck_flight_take,
@@ -347,6 +348,15 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     Py_DECREF(<object>gone.key)
     Py_DECREF(<object>gone.headers)
     Py_DECREF(<object>gone.on_delivery)
+
+
+cdef void in_flight_drop(in_flight_t *sent) noexcept:
+    """in_flight_destroy() for a record that has no report. The garbage collector may visit the
+    callback now."""
+    if PyObject_IS_GC(<object>sent.on_delivery) and not PyObject_GC_IsTracked(
+            <object>sent.on_delivery):
+        PyObject_GC_Track(<object>sent.on_delivery)
+    in_flight_destroy(sent)
 
 
 cdef Message message_delivered(const in_flight_t *sent):

@@ -6,7 +6,13 @@ import functools
 import logging
 import threading
 import weakref
-from asyncio import BaseEventLoop, Future, InvalidStateError, get_running_loop
+from asyncio import (
+    BaseEventLoop,
+    Future,
+    InvalidStateError,
+    _get_running_loop,
+    get_running_loop,
+)
 from collections import deque
 from contextvars import copy_context
 
@@ -58,6 +64,7 @@ cdef class RecordFuture(Receiver):
     cdef object _future
     # Of the delivered record, if the future was not made before.
     cdef Message _message
+    cdef bint _is_settled
     # The functions to call at the end, and their contexts, while no future is made: the first,
     # which is the only one of most, and the others.
     cdef object _callback, _context
@@ -66,41 +73,50 @@ cdef class RecordFuture(Receiver):
 
     # -- the delivery callback
 
-    def __call__(self, error, message):
-        self.receive(error, message)
-
     cdef int receive(self, object error, Message message) except -1:
+        loop = self._awaits.loop
         try:
-            if PyThread_get_thread_ident() == self._awaits.thread:
+            if self._awaits.is_served() or self._awaits.may_settle():
                 self.settle(error, message)
             else:
-                self._awaits.loop.call_soon_threadsafe(self.settle, error, message)
+                loop.call_soon_threadsafe(self.settle, error, message)
         except RuntimeError:  # the loop is closed: no coroutine awaits the future
-            if not self._awaits.loop.is_closed():
+            if not loop.is_closed():
                 raise
             self._log(error, message)
         return 0
 
     cpdef settle(self, error, message):
-        self._awaits.end()
+        if self._is_settled:
+            return
+        self._is_settled = True
         if error is None and self._future is None:
             self._message = message
-            if self._callback is not None:
-                for fn, context in self._take_callbacks():
-                    self._awaits.loop.call_soon(fn, self, context=context)
-            return
+            if self._callback is None:
+                self._awaits.end()
+                return
         try:
-            if error is None:
+            if error is not None:
+                self._fail(KafkaException(error))
+            elif self._future is not None:
                 self._future.set_result(message)
             else:
-                self._fail(KafkaException(error))
+                for fn, context in self._take_callbacks():
+                    self._awaits.loop.call_soon(fn, self, context=context)
         except InvalidStateError:  # it was cancelled
             self._log(error, message)
+        finally:
+            self._awaits.end()
 
     cpdef fail(self, error):
-        self._awaits.end()
-        if not self.done():
-            self._fail(error)
+        if self._is_settled:
+            return
+        self._is_settled = True
+        try:
+            if not self.done():
+                self._fail(error)
+        finally:
+            self._awaits.end()
 
     cdef int _fail(self, exception) except -1:
         future = self._made()
@@ -110,7 +126,8 @@ cdef class RecordFuture(Receiver):
         return 0
 
     cdef bint _is_aborted(self, error) except -1:
-        return self._awaits.loops.aborts and error in _PURGED
+        loops = self._awaits.loops
+        return loops is not None and loops.aborts and error in _PURGED
 
     cdef int _log(self, error, message) except -1:
         if error is not None and not self._is_aborted(error):
@@ -119,13 +136,14 @@ cdef class RecordFuture(Receiver):
 
     cdef int refuse(self, error) except -1:
         """Fail the record, which could not be queued."""
+        loop = self._awaits.loop
         try:
-            if PyThread_get_thread_ident() == self._awaits.thread:
+            if self._awaits.may_settle():
                 self.fail(error)
             else:
-                self._awaits.loop.call_soon_threadsafe(self.fail, error)
+                loop.call_soon_threadsafe(self.fail, error)
         except RuntimeError:  # the loop is closed
-            if not self._awaits.loop.is_closed():
+            if not loop.is_closed():
                 raise
         return 0
 
@@ -133,7 +151,7 @@ cdef class RecordFuture(Receiver):
 
     cdef object _made(self):
         if self._future is None:
-            future = self._awaits.loop.create_future()
+            future = self._awaits.get_loop().create_future()
             if self._future is None:  # or else a finalizer has asked for it meanwhile
                 self._future = future
                 if self._message is not None:
@@ -177,6 +195,12 @@ cdef class RecordFuture(Receiver):
             raise TypeError("await the future")
         raise StopIteration(self._message)
 
+    def send(self, _):
+        return self.__next__()
+
+    def throw(self, kind, value=None, traceback=None):
+        raise kind if value is None else value
+
     def done(self):
         return self._message is not None or self._future is not None and self._future.done()
 
@@ -199,7 +223,7 @@ cdef class RecordFuture(Receiver):
         if context is None:
             context = copy_context()
         if self._message is not None:
-            self._awaits.loop.call_soon(fn, self, context=context)
+            self._awaits.get_loop().call_soon(fn, self, context=context)
         elif self._callback is None:
             self._callback, self._context = fn, context
         else:
@@ -214,7 +238,7 @@ cdef class RecordFuture(Receiver):
         return self._made().remove_done_callback(Callback(fn, self))
 
     def get_loop(self):
-        return self._awaits.loop
+        return self._awaits.get_loop()
 
     @property
     def _asyncio_future_blocking(self):
@@ -226,8 +250,13 @@ cdef class RecordFuture(Receiver):
     def __setattr__(self, name, value):
         setattr(self._made(), name, value)
 
+    def __delattr__(self, name):
+        delattr(self._made(), name)
+
     def __repr__(self):
-        return repr(self._made())
+        if self._message is None:
+            return repr(self._made())
+        return f"<Future finished result={self._message!r}>"
 
 
 cdef PySendResult _send(PyObject *future, PyObject *_, PyObject **result) noexcept:
@@ -283,7 +312,7 @@ cdef class Loops:
         cdef Awaits made
         cdef unsigned long me = PyThread_get_thread_ident()
         # Python 3.11's get_running_loop() makes a system call.
-        if awaits is not None and me == awaits.thread and awaits.is_running():
+        if awaits is not None and awaits.runs_in() == me:
             return awaits
         loop = get_running_loop()
         made = Awaits.__new__(Awaits)  # may run the garbage collector, and so this function
@@ -305,14 +334,36 @@ cdef class Awaits:
     """The number of records without an outcome, of one loop. While there are any, the watch has
     the loop."""
 
+    # None once each record has its outcome: the garbage collector does not visit the futures, so
+    # they must not keep alive what may refer to them.
     cdef Loops loops
     cdef object loop
+    # A weak reference to it, then.
+    cdef object left
     cdef unsigned long thread
     cdef bint is_plain
     cdef int64_t cnt
 
-    cdef bint is_running(self) except -1:
-        return self.loop._thread_id is not None if self.is_plain else self.loop.is_running()
+    cdef unsigned long runs_in(self) except? 1:
+        """The thread that runs the loop now; of loops that are not asyncio's own, 2 means another
+        thread than this one. 0: none."""
+        if self.is_plain:
+            thread = self.loop._thread_id
+            return 0 if thread is None else thread
+        if _get_running_loop() is self.loop:
+            return PyThread_get_thread_ident()
+        return 2 if self.loop.is_running() else 0
+
+    cdef bint is_served(self) noexcept:
+        """Whether this runs in the loop's turn that serves the producer."""
+        cdef Watch watch = self.loops.watch
+        return watch.serving is self.loop and watch.serving_in == PyThread_get_thread_ident()
+
+    cdef bint may_settle(self) except -1:
+        """Whether this thread may set the outcomes of the loop's futures."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        cdef unsigned long there = self.runs_in()
+        return there == me or there == 0 and self.thread == me
 
     cdef int begin(self) except -1:
         self.cnt += 1
@@ -322,8 +373,9 @@ cdef class Awaits:
         try:
             self.loops.watch.add(self.loop)
         except:
-            self.cnt = 0
-            self.forget()
+            self.cnt -= 1
+            if self.cnt == 0:
+                self.forget()
             raise
         return 0
 
@@ -332,7 +384,21 @@ cdef class Awaits:
         if self.cnt == 0:
             self.forget()
             self.loops.watch.remove(self.loop)
+            self.loops = None
+            try:
+                self.left = weakref.ref(self.loop)
+                self.loop = None
+            except TypeError:  # it has no weak references
+                pass
         return 0
+
+    cdef object get_loop(self):
+        loop = self.loop
+        if loop is None and self.left is not None:
+            loop = self.left()
+        if loop is None:
+            raise RuntimeError("the event loop of the record does not exist any more")
+        return loop
 
     cdef int forget(self) except -1:
         del self.loops.all[self.loop]
@@ -351,19 +417,22 @@ cdef class Futures:
     # Records that had no room in librdkafka's queue, in their order: each a RecordFuture, and what
     # Producer.record_copy() has returned.
     cdef readonly object waiting
-    # Held while waiting records are queued: loops of several threads may do so.
-    cdef object _queueing
+    # Held while waiting records are queued or refused: loops of several threads may do so; and the
+    # thread that does.
+    cdef object _working
+    cdef unsigned long _worker
     # Queues the waiting records. It does not keep this alive, which keeps the watch alive.
     cdef object _on_served
     cdef object __weakref__
 
     def __cinit__(self, Producer producer not None):
+        producer.check_open()
         self._producer = producer
         self._loops = Loops.__new__(Loops)
         self._loops.watch = watch_of(producer)
         self._loops.all = {}
         self.waiting = deque()
-        self._queueing = threading.Lock()
+        self._working = threading.Lock()
         self._on_served = functools.partial(_queue_waiting, weakref.ref(self))
 
     cdef RecordFuture produce(self, topic, value, key, partition, timestamp, headers):
@@ -403,29 +472,60 @@ cdef class Futures:
 
     def queue_waiting(self):
         """Queue the records that had no room. The watch calls it when there may be room."""
+        self._work_off(None)
+
+    def refuse_waiting(self, code):
+        """Fail the records that have no room, with this code."""
+        self._work_off(code)
+
+    cdef int _work_off(self, code) except -1:
+        cdef unsigned long me = PyThread_get_thread_ident()
+        # A finalizer that the garbage collector runs in one of these calls may send a record,
+        # which the call then finds.
+        if self._worker == me:
+            return 0
+        with self._working:
+            self._worker = me
+            try:
+                if code is None:
+                    self._queue_all()
+                else:
+                    self._refuse_all(code)
+            finally:
+                self._worker = 0
+        return 0
+
+    cdef int _queue_all(self) except -1:
         cdef RecordFuture future
-        with self._queueing:
-            if not self.waiting:
-                return
-            self._loops.watch.on_served = self._on_served
-            while self.waiting:
-                future, record = self.waiting[0]
-                try:
-                    if not self._queue(future, record):
-                        return
-                except Exception as error:  # the record is refused
-                    self._producer._transactions.note_refused()
-                    future.refuse(error)
-                self.waiting.popleft()
-            self._loops.watch.on_served = None
+        if len(self.waiting) == 0:
+            return 0
+        self._loops.watch.on_served = self._on_served
+        while self.waiting:
+            future, record = self.waiting[0]
+            try:
+                if not self._queue(future, record):
+                    return 0
+            except Exception as error:  # the record is refused
+                self._producer._transactions.note_refused()
+                future.refuse(error)
+            self.waiting.popleft()
+        self._loops.watch.on_served = None
+        return 0
+
+    cdef int _refuse_all(self, code) except -1:
+        cdef RecordFuture future
+        while self.waiting:
+            future, _ = self.waiting.popleft()
+            future.refuse(KafkaException(KafkaError(code)))
+        self._loops.watch.on_served = None
+        return 0
 
     cdef bint _queue(self, RecordFuture future, tuple record) except -1:
         """Queue a record; False if there is no room."""
         topic, value, key, partition, timestamp, headers = record
         for _ in range(2):  # a thread may have made room after the first attempt
             try:
-                self._producer.produce(topic, value, key, partition, future, None, timestamp,
-                                       headers)
+                self._producer.queue(topic, value, key, partition, future, timestamp, headers, 0)
                 return True
             except BufferError:
                 if len(self._producer):
@@ -434,15 +534,6 @@ cdef class Futures:
             <int>RD_KAFKA_RESP_ERR__QUEUE_FULL,
             f"the record to {topic} is larger than the queue: raise "
             "queue.buffering.max.kbytes"))
-
-    def refuse_waiting(self, code):
-        """Fail the records that have no room, with this code."""
-        cdef RecordFuture future
-        with self._queueing:
-            while self.waiting:
-                future, _ = self.waiting.popleft()
-                future.refuse(KafkaException(KafkaError(code)))
-            self._loops.watch.on_served = None
 
 
 @cython.no_gc_clear

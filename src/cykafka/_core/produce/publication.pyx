@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from cykafka._core.clib.csrc cimport CK_CALL_FLUSH, ck_runtime_generation
 from cykafka._core.client.call cimport Call, new_step
-from cykafka._core.common.arguments cimport deadline_after, slice_left, timeout_ms
+from cykafka._core.common.arguments cimport SLICE, deadline_after, slice_left, timeout_ms
 from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Batch
 
@@ -81,6 +81,8 @@ def flush(Producer producer not None, timeout):
             return left
         call = new_step(producer, CK_CALL_FLUSH, ms)
         call.c.events = producer._events
+        # The loop that serves may be blocked: the wait ends all the same.
+        call._deadline = deadline_after(ms + SLICE)
         yield call
 
 
