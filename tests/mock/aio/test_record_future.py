@@ -569,11 +569,12 @@ def test_collector_that_sends_while_waiting_records_are_queued(
     async def main() -> None:
         async with AsyncProducer(settings, **{"queue.buffering.max.messages": 5}) as producer:
             sent: list[Any] = []
-            left = 200
+            left, own = 200, threading.get_ident()
 
             def collected(phase: str, _: Any) -> None:
                 nonlocal left
-                if phase == "start" and left:
+                # A loop without readers has a thread of its own, which may collect, too.
+                if phase == "start" and left and threading.get_ident() == own:
                     left -= 1
                     sent.append(producer.produce(topic, "collected"))
 
