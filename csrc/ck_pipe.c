@@ -1,6 +1,7 @@
 #include "ck_pipe.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -51,6 +52,12 @@ void ck_pipe_ring(ck_pipe_t *self) {
         /* If it is full, it is readable anyway. */
         if (write(self->ends[1], "1", 1) < 0) {
         }
+}
+
+bool ck_pipe_is_rung(const ck_pipe_t *self) {
+        struct pollfd reader = {.fd = self->ends[0], .events = POLLIN};
+
+        return poll(&reader, 1, 0) == 1;
 }
 
 bool ck_pipe_empty(ck_pipe_t *self) {

@@ -34,6 +34,9 @@ CK_EXPORT int ck_pipe_writer(const ck_pipe_t *self);
  */
 CK_EXPORT void ck_pipe_ring(ck_pipe_t *self);
 
+/* Whether there is a byte to read. */
+CK_EXPORT bool ck_pipe_is_rung(const ck_pipe_t *self);
+
 /* Reads all bytes. Returns whether there were any. The caller then looks for what the
  * pipe was rung for. */
 CK_EXPORT bool ck_pipe_empty(ck_pipe_t *self);

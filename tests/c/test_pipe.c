@@ -17,13 +17,13 @@ static int bytes_in(const ck_pipe_t *pipe) {
 static void test_rings_write_one_byte_until_the_pipe_is_emptied(void) {
         ck_pipe_t *pipe = ck_pipe_new();
 
-        CHECK(pipe && bytes_in(pipe) == 0);
+        CHECK(pipe && bytes_in(pipe) == 0 && !ck_pipe_is_rung(pipe));
         CHECK(!ck_pipe_empty(pipe));
         for (int round = 0; round < 3; round++) {
                 for (int i = 0; i < 5; i++)
                         ck_pipe_ring(pipe);
-                CHECK(bytes_in(pipe) == 1);
-                CHECK(ck_pipe_empty(pipe));
+                CHECK(bytes_in(pipe) == 1 && ck_pipe_is_rung(pipe));
+                CHECK(ck_pipe_empty(pipe) && !ck_pipe_is_rung(pipe));
                 CHECK(bytes_in(pipe) == 0 && !ck_pipe_empty(pipe));
         }
         ck_pipe_unref(pipe);
@@ -33,6 +33,7 @@ static void test_others_write_to_it_too(void) {
         ck_pipe_t *pipe = ck_pipe_new();
 
         CHECK(write(ck_pipe_writer(pipe), "1", 1) == 1); /* as librdkafka does */
+        CHECK(ck_pipe_is_rung(pipe));
         ck_pipe_ring(pipe);
         CHECK(bytes_in(pipe) == 2);
         CHECK(ck_pipe_empty(pipe) && bytes_in(pipe) == 0);

@@ -375,29 +375,6 @@ def test_outcome_that_another_one_has_set_before_the_record(
     ]
 
 
-def test_record_of_another_threads_loop(run: Run, slow: dict[str, Any], topic: str) -> None:
-    """Its callbacks run in its loop, whoever serves."""
-
-    async def main() -> None:
-        async with AsyncProducer({**slow, "linger.ms": 50}) as producer:
-            threads: list[int] = []
-
-            async def other() -> bytes:
-                future = producer.produce(topic, "v")
-                future.add_done_callback(lambda _: threads.append(threading.get_ident()))
-                value = (await future).value()
-                await asyncio.sleep(0)
-                assert threads == [threading.get_ident()]
-                return bytes(value or b"")
-
-            own = producer.produce(topic, "v")
-            loop = asyncio.get_running_loop()
-            assert await loop.run_in_executor(None, lambda: asyncio.run(other())) == b"v"
-            await own
-
-    run(main())
-
-
 def test_one_that_produce_has_not_made_does_no_harm(run: Run, sent: Any) -> None:
     async def main() -> None:
         async with sent(DELIVERED) as send:
@@ -519,50 +496,6 @@ def test_iterator_of_a_delivered_record_can_be_driven_by_hand(run: Run, sent: An
     run(main())
 
 
-def test_loop_that_moved_to_another_thread_gets_its_own_records_only(
-    slow: dict[str, Any], topic: str
-) -> None:
-    """Its records are in flight while it runs in another thread, and another loop in its first."""
-    loop = asyncio.new_event_loop()
-    other = asyncio.new_event_loop()
-
-    async def begin() -> tuple[AsyncProducer, Any]:
-        producer = AsyncProducer(slow)
-        return producer, producer.produce(topic, "a")
-
-    async def wait(future: Any) -> bytes:
-        running.set()
-        return bytes((await future).value())
-
-    async def send() -> None:
-        with pytest.raises(asyncio.InvalidStateError):
-            mine.result()
-        future = producer.produce(topic, "b")
-        assert future.get_loop() is other
-        await producer.flush()
-        assert (await future).value() == b"b"
-
-    running = threading.Event()
-    producer, mine = loop.run_until_complete(begin())
-    results: list[bytes] = []
-    thread = threading.Thread(
-        target=lambda: results.append(loop.run_until_complete(wait(mine))), daemon=True
-    )
-    thread.start()
-    try:
-        assert running.wait(WAIT_S)
-        with pytest.raises(RuntimeError, match="no running event loop"):
-            producer.produce(topic, "c")
-        other.run_until_complete(send())
-        thread.join(WAIT_S)
-        assert results == [b"a"]
-        other.run_until_complete(producer.close())
-    finally:
-        other.close()
-        if not thread.is_alive():
-            loop.close()
-
-
 def test_collector_that_sends_while_waiting_records_are_queued(
     run: Run, settings: dict[str, Any], topic: str
 ) -> None:
@@ -591,36 +524,3 @@ def test_collector_that_sends_while_waiting_records_are_queued(
             await asyncio.gather(*sent)
 
     run(main())
-
-
-def test_timed_flush_ends_while_other_loops_send(slow: dict[str, Any], topic: str) -> None:
-    """The queue never becomes empty."""
-    stop = threading.Event()
-
-    async def send(producer: AsyncProducer) -> None:
-        while not stop.is_set():
-            if len(producer) < 20_000:
-                for _ in range(100):
-                    producer.produce(topic, "v")
-            await asyncio.sleep(0)
-
-    async def main() -> float:
-        async with AsyncProducer({**slow, "linger.ms": 1}) as producer:
-            threads = [
-                threading.Thread(target=lambda: asyncio.run(send(producer))) for _ in range(2)
-            ]
-            for thread in threads:
-                thread.start()
-            longest = 0.0
-            try:
-                for _ in range(20):
-                    began = time.monotonic()
-                    await producer.flush(0.01)
-                    longest = max(longest, time.monotonic() - began)
-            finally:
-                stop.set()
-                while any(thread.is_alive() for thread in threads):
-                    await asyncio.sleep(0.01)
-            return longest
-
-    assert asyncio.run(main()) < WAIT_S

@@ -130,6 +130,7 @@ cdef extern from "ck_pipe.h" nogil:
     int ck_pipe_reader(const ck_pipe_t *self)
     int ck_pipe_writer(const ck_pipe_t *self)
     void ck_pipe_ring(ck_pipe_t *self)
+    bint ck_pipe_is_rung(const ck_pipe_t *self)
     bint ck_pipe_empty(ck_pipe_t *self)
 
 cdef extern from "ck_call.h" nogil:

@@ -7,6 +7,7 @@ cdef class Watch:
     # A weak reference: the handle owns the watch.
     cdef object _handle
     cdef object _lock
+    # The Awaiting of each loop that awaits.
     cdef dict _awaiting
     # Whether a loop goes on serving after its last await, until another loop awaits. It saves the
     # system calls of each await.
@@ -31,9 +32,13 @@ cdef class Watch:
 
     cdef ck_pipe_t *pipe(self) except NULL
     cdef int remove_reader(self, loop) except -1
-    cdef bint end_thread(self) except -1
+    cdef int unread(self, loop) except -1
+    cdef int end_thread(self) except -1
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
     cdef int wake(self, loop) except -1
+    cdef int replace_by(self, loop) except -1
+    cdef int look_later(self, loop) except -1
+    cdef bint has_work(self) except -1
 
 cdef Watch watch_of(Handle handle)

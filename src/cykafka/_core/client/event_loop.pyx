@@ -2,7 +2,8 @@
 
 librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
 a loop that reads the pipe serves the queue. A queue has one such pipe. With several loops, one
-serves, and the others learn of their results by call_soon_threadsafe(). For a loop that cannot
+serves, and the others learn of their results by call_soon_threadsafe(). Nothing tells them when
+the serving one stops running, or is blocked; so they look at intervals. For a loop that cannot
 read a pipe (Windows' proactor) a thread does so.
 """
 import selectors
@@ -16,6 +17,7 @@ from cpython.exc cimport PyErr_SetFromErrno
 from cykafka._core.clib.csrc cimport (
     PyThread_get_thread_ident,
     ck_pipe_empty,
+    ck_pipe_is_rung,
     ck_pipe_new,
     ck_pipe_reader,
     ck_pipe_ring,
@@ -24,11 +26,31 @@ from cykafka._core.clib.csrc cimport (
     ck_pipe_writer,
     ck_runtime_generation,
 )
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_queue_io_event_enable,
+    rd_kafka_queue_length,
+)
 from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Handle
 
 
 cdef double LATER_S = 0.005
+# How often a loop looks whether the serving one does its work.
+cdef double LOOK_S = 0.1
+
+
+# A loop that awaits.
+@cython.final
+cdef class Awaiting:
+
+    # The number of its awaits.
+    cdef int64_t cnt
+    # The timer of its next look, while another loop serves.
+    cdef object look
+    # The watch's `turns` at the last look, if there was something to serve; otherwise -1.
+    cdef int64_t turns
+
+    def __cinit__(self):
+        self.turns = -1
 
 
 # The collector does not clear a watch, nor the handle that ends it, but the loop and _awaiting.
@@ -44,44 +66,87 @@ cdef class Watch:
 
     def add(self, loop):
         """Serve the handle while this loop awaits; call it (and `remove`) in the loop's thread."""
+        cdef Awaiting awaiting
         if self._generation != ck_runtime_generation:
             return
         with self._lock:
             if self._over:
                 return
-            self._awaiting[loop] = self._awaiting.get(loop, 0) + 1
+            awaiting = self._awaiting.get(loop)
+            if awaiting is None:
+                awaiting = self._awaiting[loop] = Awaiting.__new__(Awaiting)
+            awaiting.cnt += 1
+            serving = self._loop
             try:
-                self._choose(loop)
+                # A loop that has stayed is not among those that await.
+                if serving is not loop and (
+                        serving not in self._awaiting or not serving.is_running()):
+                    self.replace_by(loop)
+                self.look_later(loop)
             except:
-                self._awaiting[loop] -= 1
+                awaiting.cnt -= 1
+                if awaiting.cnt == 0:
+                    self._awaiting.pop(loop, None)
                 raise
 
-    def _choose(self, loop):
-        """Let this loop serve unless another one does."""
+    cdef int replace_by(self, loop) except -1:
+        """Let this loop serve, and no longer the other one, which may run in another thread."""
+        if self._loop is not None:
+            before = self._loop
+            self._loop = None
+            self._forget(before)
+        return self.start(loop)
+
+    cdef int look_later(self, loop) except -1:
+        """If another loop serves, look soon whether it does. Call it in the loop's thread."""
+        cdef Awaiting awaiting = self._awaiting.get(loop)
+        if awaiting is None or awaiting.look is not None or self._loop is loop:
+            return 0
+        awaiting.look = loop.call_later(LOOK_S, self._look, loop)
+        return 0
+
+    cdef bint has_work(self) except -1:
+        """Whether the loop that serves has something to do."""
+        cdef Handle handle = self._handle()
+        if handle is None or handle._open_in != ck_runtime_generation:
+            return False
+        return (ck_pipe_is_rung(self.pipe())
+                or rd_kafka_queue_length(handle._wait_queue) > 0)
+
+    def _look(self, loop):
+        """Serve, if the loop that should has stopped, or is blocked."""
+        cdef Awaiting awaiting
+        if self._generation != ck_runtime_generation:
+            return
         with self._lock:
-            if self._loop is not None and self._loop.is_closed():
-                self._loop = None
-                self.end_thread()
-            elif self._loop is not None and not self._loop.is_running():
-                self.stop(self._loop)  # it stopped running with unfinished awaits
-            elif self._loop is not loop and self._loop is not None and (
-                    self._loop not in self._awaiting):
-                self._dismiss()  # it has stayed
-            if self._loop is None:
-                self.start(loop)
+            awaiting = self._awaiting.get(loop)
+            if awaiting is None or self._over:
+                return
+            awaiting.look = None
+            before = awaiting.turns
+            awaiting.turns = self.turns if self.has_work() else -1
+            try:
+                if self._loop is not loop and before == awaiting.turns != -1:
+                    self.replace_by(loop)
+            finally:
+                self.look_later(loop)
 
     def remove(self, loop):
         """End one await of a loop; the inverse of `add`."""
         # In a forked child a thread that does not exist may hold the lock. A loop's epoll is
         # shared with the parent: removing a file descriptor here would remove it there too.
+        cdef Awaiting awaiting
         if self._generation != ck_runtime_generation:
             return
         with self._lock:
-            left = self._awaiting.get(loop, 0) - 1
-            if left > 0:
-                self._awaiting[loop] = left
-                return
-            self._awaiting.pop(loop, None)
+            awaiting = self._awaiting.get(loop)
+            if awaiting is not None:
+                awaiting.cnt -= 1
+                if awaiting.cnt > 0:
+                    return
+                if awaiting.look is not None:
+                    awaiting.look.cancel()
+                del self._awaiting[loop]
             if self._loop is not loop or (self.stays and not self._awaiting):
                 return
             self.stop(loop)
@@ -162,21 +227,23 @@ cdef class Watch:
         return 0
 
     cdef int remove_reader(self, loop) except -1:
-        if not self.end_thread():
-            try:
-                loop.remove_reader(ck_pipe_reader(self._pipe))
-            except NotImplementedError:
-                pass  # its thread has ended already
+        self.end_thread()
+        return self.unread(loop)
+
+    cdef int unread(self, loop) except -1:
+        try:
+            loop.remove_reader(ck_pipe_reader(self._pipe))
+        except NotImplementedError:
+            pass  # a thread has read for it
         return 0
 
-    cdef bint end_thread(self) except -1:
-        """End the thread that reads the pipe. Returns whether there was one."""
-        if self._thread is None:
-            return False
-        self._thread.is_over = True
-        self._thread = None
-        ck_pipe_ring(self._pipe)
-        return True
+    cdef int end_thread(self) except -1:
+        """End the thread that reads the pipe, if there is one."""
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
+            ck_pipe_ring(self._pipe)
+        return 0
 
     def end(self):
         """End the watch before the handle is destroyed. Any thread may call it."""
@@ -195,25 +262,22 @@ cdef class Watch:
             if loop is not None:
                 self._forget(loop)
 
-    def _dismiss(self):
-        loop = self._loop
-        self._loop = None
-        self._forget(loop)
-
     def _forget(self, loop):
-        if self.end_thread():
-            return
+        self.end_thread()
         try:
-            loop.call_soon_threadsafe(self._unread, loop)
+            loop.call_soon_threadsafe(self._replaced, loop)
         except RuntimeError:
             # With an open loop, a signal handler has raised it.
             if not loop.is_closed():
                 raise
 
-    def _unread(self, loop):
+    def _replaced(self, loop):
         # This call keeps the watch alive; when the watch is freed, it closes the pipe.
-        if loop is not self._loop:  # it may serve again
-            loop.remove_reader(ck_pipe_reader(self._pipe))
+        if self._generation != ck_runtime_generation or loop is self._loop:  # it serves again
+            return
+        self.unread(loop)
+        with self._lock:
+            self.look_later(loop)
 
     def _left_closed(self, loop):
         # A loop has been closed with unfinished awaits: let another one serve.
@@ -233,8 +297,9 @@ cdef class Watch:
         # nor may a forked child, which shares it with its parent.
         if loop is not self._loop or self._generation != ck_runtime_generation:
             return
-        if self._thread is None:
-            ck_pipe_empty(self._pipe)
+        ck_pipe_empty(self._pipe)
+        if self._thread is not None:
+            self._thread.go_on()
         if handle._open_in != ck_runtime_generation:
             self.wake(loop)  # the closing thread serves, or a coroutine of this loop
             return
@@ -272,11 +337,11 @@ class _Reader:
 
 
 class _ReaderThread:
-    """A thread that reads the pipe for a loop without ``add_reader``."""
+    """A thread that waits for the pipe's bytes for a loop without ``add_reader``."""
 
     def __init__(self, watch, loop):
-        # Once it is true, the thread ends with the next byte, which it puts back.
-        self.is_over = False
+        self._is_over = False
+        self._is_emptied = threading.Event()
         selector = selectors.DefaultSelector()  # here, so that a failure reaches the caller
         try:
             selector.register(ck_pipe_reader((<Watch>watch)._pipe), selectors.EVENT_READ)
@@ -286,17 +351,28 @@ class _ReaderThread:
             selector.close()
             raise
 
-    def _run(self, Watch watch not None, loop, selector):
+    def go_on(self):
+        """Wait for more, because the loop has emptied the pipe."""
+        self._is_emptied.set()
+
+    def end(self):
+        """End with the pipe's next byte, which stays there."""
+        self._is_over = True
+        self._is_emptied.set()
+
+    def _run(self, watch, loop, selector):
         with selector:
-            while not self.is_over:
+            while not self._is_over:
                 selector.select()
-                if ck_pipe_empty(watch._pipe) and not self.is_over:
-                    try:
-                        loop.call_soon_threadsafe(watch._readable, loop)
-                    except RuntimeError:  # the loop is closed
-                        watch._left_closed(loop)
-                        break
-        ck_pipe_ring(watch._pipe)
+                self._is_emptied.clear()
+                if self._is_over:
+                    return
+                try:
+                    loop.call_soon_threadsafe((<Watch>watch)._readable, loop)
+                except RuntimeError:  # the loop is closed
+                    (<Watch>watch)._left_closed(loop)
+                    return
+                self._is_emptied.wait()
 
 
 cdef Watch watch_of(Handle handle):

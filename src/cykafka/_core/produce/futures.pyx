@@ -79,22 +79,22 @@ cdef class RecordFuture(Receiver):
             if self._awaits.is_served() or self._awaits.may_settle():
                 self.settle(error, message)
             else:
-                loop.call_soon_threadsafe(self.settle, error, message)
+                self._awaits.leave(self, error, message)
         except RuntimeError:  # the loop is closed: no coroutine awaits the future
             if not loop.is_closed():
                 raise
             self._log(error, message)
         return 0
 
-    cpdef settle(self, error, message):
+    cdef int settle(self, error, message) except -1:
         if self._is_settled:
-            return
+            return 0
         self._is_settled = True
         if error is None and self._future is None:
             self._message = message
             if self._callback is None:
                 self._awaits.end()
-                return
+                return 0
         try:
             if error is not None:
                 self._fail(KafkaException(error))
@@ -107,16 +107,18 @@ cdef class RecordFuture(Receiver):
             self._log(error, message)
         finally:
             self._awaits.end()
+        return 0
 
-    cpdef fail(self, error):
+    cdef int fail(self, error) except -1:
         if self._is_settled:
-            return
+            return 0
         self._is_settled = True
         try:
             if not self.done():
                 self._fail(error)
         finally:
             self._awaits.end()
+        return 0
 
     cdef int _fail(self, exception) except -1:
         future = self._made()
@@ -141,7 +143,7 @@ cdef class RecordFuture(Receiver):
             if self._awaits.may_settle():
                 self.fail(error)
             else:
-                loop.call_soon_threadsafe(self.fail, error)
+                self._awaits.leave(self, error, None)
         except RuntimeError:  # the loop is closed
             if not loop.is_closed():
                 raise
@@ -343,6 +345,14 @@ cdef class Awaits:
     cdef unsigned long thread
     cdef bint is_plain
     cdef int64_t cnt
+    # Of futures, set by the loop: (future, error, message) each. The message is None if the record
+    # was not queued; the error is an exception then.
+    cdef list outcomes
+    # Whether the loop is told to set them.
+    cdef bint is_told
+
+    def __cinit__(self):
+        self.outcomes = []
 
     cdef unsigned long runs_in(self) except? 1:
         """The thread that runs the loop now; of loops that are not asyncio's own, 2 means another
@@ -364,6 +374,57 @@ cdef class Awaits:
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef unsigned long there = self.runs_in()
         return there == me or there == 0 and self.thread == me
+
+    cdef int leave(self, RecordFuture future, error, message) except -1:
+        """Leave an outcome to the loop, which another thread runs."""
+        future._track()
+        self.outcomes.append((future, error, message))
+        if self.is_told and not self.loop.is_closed():
+            return 0
+        # Once for all that come until the loop's turn: each call is a system call, during which
+        # other threads take the GIL.
+        self.is_told = True
+        try:
+            self.loop.call_soon_threadsafe(self._set_left)
+        except:
+            self.is_told = False
+            if not self.loop.is_closed():
+                raise  # of a signal handler
+            self._log_left()
+        return 0
+
+    cdef list _take_left(self):
+        outcomes = self.outcomes
+        self.outcomes = []
+        self.is_told = False
+        return outcomes
+
+    def _set_left(self):
+        cdef RecordFuture future
+        loop = self.loop
+        left = self._take_left()
+        left.reverse()
+        while left:
+            future, error, message = left.pop()
+            try:
+                if message is None:
+                    future.fail(error)
+                else:
+                    future.settle(error, message)
+            except:
+                if left:
+                    left.reverse()
+                    self.outcomes[:0] = left
+                    self.is_told = True
+                    loop.call_soon(self._set_left)
+                raise
+
+    cdef int _log_left(self) except -1:
+        cdef RecordFuture future
+        for future, error, message in self._take_left():
+            if message is not None:
+                future._log(error, message)
+        return 0
 
     cdef int begin(self) except -1:
         self.cnt += 1
