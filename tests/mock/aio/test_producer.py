@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
