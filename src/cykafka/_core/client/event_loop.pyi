@@ -1,9 +1,13 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from typing import final
 
 from typing_extensions import disjoint_base
 
 from cykafka._core.client.handle import Handle
+
+@final
+class Awaiting: ...
 
 @disjoint_base
 class Watch:
