@@ -44,8 +44,9 @@ class AsyncAdminClient(AdminClient):
         self, future: Future[Any], loop: asyncio.AbstractEventLoop
     ) -> asyncio.Future[Any]:
         self._loop_watch.add(loop)
-        future.add_done_callback(lambda _: self._loop_watch.remove(loop))
-        return asyncio.wrap_future(future, loop=loop)
+        awaitable = asyncio.wrap_future(future, loop=loop)
+        awaitable.add_done_callback(lambda _: self._loop_watch.remove(loop))
+        return awaitable
 
     async def list_topics(  # type: ignore[override]
         self, topic: str | None = None, timeout: float | None = None

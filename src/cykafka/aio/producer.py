@@ -173,8 +173,17 @@ class AsyncProducer(RecordSender):
             left = None if end is None else max(0.0, end - loop.time())
             await perform(flush(self._producer, left))
             self._futures.queue_waiting()  # the call has made room
-            if len(self) == 0 or (left is not None and loop.time() >= (end or 0.0)):
-                return len(self)
+            left = None if end is None else max(0.0, end - loop.time())
+            if len(self) == 0 and self._futures.unsettled():
+                # Another loop has taken the last reports, and hands the outcomes over.
+                await until(
+                    self._watch, self._futures.unsettled, lambda cnt: not cnt or len(self), left
+                )
+            if self._unsettled() == 0 or left == 0:
+                return self._unsettled()
+
+    def _unsettled(self) -> int:
+        return len(self) or self._futures.unsettled()
 
     async def serve(self, timeout: float | None = None) -> int:
         """Run the waiting callbacks. The loop does so by itself while something is awaited.

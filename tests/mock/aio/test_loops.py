@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +18,7 @@ from event_loops import run_in
 from machine import WAIT_S
 
 from cykafka import KafkaException
-from cykafka.aio import AsyncProducer
+from cykafka.aio import AsyncAdminClient, AsyncProducer
 
 pytestmark = pytest.mark.ours
 
@@ -437,3 +439,185 @@ def test_failures_that_a_closed_loop_has_not_set_are_logged(
         asyncio.run(main())
     failed = f"a record to {topic} failed: Local: Purged in queue"
     assert caplog.messages == [failed] * 2
+
+
+class LateLoop(asyncio.SelectorEventLoop):
+    """Another thread's outcomes take a while to arrive."""
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        if getattr(callback, "__name__", "") == "_set_left":
+            return super().call_soon_threadsafe(self.call_later, 0.2, callback, *args)
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
+def test_flush_waits_for_outcomes_that_another_loop_hands_over(
+    slow: dict[str, Any], topic: str
+) -> None:
+    producer = AsyncProducer(slow)
+    loop = LateLoop()
+    sent, served = threading.Event(), threading.Event()
+
+    async def other() -> None:
+        future = producer.produce(topic, "a")
+        sent.set()
+        assert served.wait(WAIT_S)
+        assert len(producer) == 0
+        assert await producer.flush(0) == 1
+        assert not future.done()
+        assert await producer.flush() == 0
+        assert future.done()
+
+    async def main() -> None:
+        producer.produce(topic, "first")  # from now on this loop serves
+        with running(loop, other()):
+            assert sent.wait(WAIT_S)
+            await producer.flush()
+            served.set()
+        await producer.close()
+
+    asyncio.run(main())
+    loop.close()
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_signal_handler_that_raises_loses_no_outcome(
+    slow: dict[str, Any], topic: str, is_told: bool
+) -> None:
+    class Interrupted(asyncio.SelectorEventLoop):
+        """A signal handler raises while another thread hands over outcomes, once."""
+
+        is_over = False
+
+        def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+            if getattr(callback, "__name__", "") == "_set_left" and not self.is_over:
+                self.is_over = True
+                if is_told:
+                    super().call_soon_threadsafe(callback, *args, context=context)
+                    assert done.wait(WAIT_S)
+                raise KeyboardInterrupt
+            return super().call_soon_threadsafe(callback, *args, context=context)
+
+    producer = AsyncProducer(slow)
+    serves, sent, done = (threading.Event() for _ in range(3))
+    loop, first = Interrupted(), asyncio.new_event_loop()
+
+    async def other() -> None:
+        assert serves.wait(WAIT_S)
+        future = producer.produce(topic, "a")
+        sent.set()
+        assert (await future).value() == b"a"
+        done.set()
+
+    async def begin() -> None:
+        producer.produce(topic, "first")
+        serves.set()
+        assert sent.wait(WAIT_S)
+        await producer.flush()
+        await asyncio.sleep(WAIT_S)
+
+    with running(loop, other()):
+        with pytest.raises(KeyboardInterrupt):
+            first.run_until_complete(begin())
+        assert done.wait(WAIT_S)
+        first.run_until_complete(producer.close())
+    tasks = asyncio.all_tasks(first)
+    for task in tasks:
+        task.cancel()
+    first.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    first.close()
+    loop.close()
+
+
+def test_event_after_a_callback_that_raises_in_a_replaced_loop_is_served(
+    quick: dict[str, Any], topic: str
+) -> None:
+    blocked, go_on, over = (threading.Event() for _ in range(3))
+    calls: list[float] = []
+    reports: list[Any] = []
+
+    def stats(_: str) -> None:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            blocked.set()
+            assert go_on.wait(WAIT_S)
+            raise ArithmeticError
+
+    # The next statistics would make the loop serve again.
+    producer = AsyncProducer(quick, **{"stats_cb": stats, "statistics.interval.ms": 4000})
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, report: reports.append(report["exception"]))
+
+    async def first() -> None:
+        await producer.produce(topic, "a")  # from now on this loop serves
+        await asyncio.to_thread(over.wait, WAIT_S)
+
+    async def other() -> None:
+        await asyncio.to_thread(blocked.wait, WAIT_S)
+        future = producer.produce(topic, "b")
+        await asyncio.sleep(1)  # this loop takes over, and takes the report in
+        assert not future.done()
+        go_on.set()
+        try:
+            await asyncio.wait_for(future, WAIT_S)
+            assert len(calls) == 1
+        finally:
+            over.set()
+
+    with running(loop, first()):
+        asyncio.run(other())
+    loop.close()
+    asyncio.run(producer.close())
+    assert [type(report) for report in reports] == [ArithmeticError]
+
+
+# -- what belongs to a loop
+
+
+def test_closed_loops_are_freed_while_their_client_is_used(
+    settings: dict[str, Any], topic: str
+) -> None:
+    producer = AsyncProducer(settings, **{"linger.ms": 20})
+    loops: list[weakref.ref[Any]] = []
+
+    async def leave_a_record() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        producer.produce(topic, "left")
+
+    async def main() -> None:
+        async with producer:
+            own = producer.produce(topic, "v")
+            for _ in range(5):
+                await asyncio.to_thread(asyncio.run, leave_a_record())
+            await own
+            await producer.flush()
+            await producer.produce(topic, "v")
+            gc.collect()
+            assert [loop() for loop in loops] == [None] * 5
+
+    asyncio.run(main())
+
+
+def test_answer_of_another_loops_request_touches_no_timer_of_it(settings: dict[str, Any]) -> None:
+    threads: set[bool] = set()
+
+    class Own(asyncio.SelectorEventLoop):
+        def _timer_handle_cancelled(self, handle: Any) -> None:
+            threads.add(self._thread_id == threading.get_ident())  # type: ignore[attr-defined]
+            super()._timer_handle_cancelled(handle)  # type: ignore[misc]
+
+    async def ask() -> None:
+        for _ in range(50):
+            await admin.list_consumer_groups()
+
+    async def main() -> None:
+        with running(loop, ask()):
+            while not threads:
+                await admin.list_consumer_groups()
+            await ask()
+        await admin.close()
+
+    admin = AsyncAdminClient(settings)
+    loop = Own()
+    asyncio.run(main())
+    loop.close()
+    assert threads == {True}

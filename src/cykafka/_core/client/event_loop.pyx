@@ -74,6 +74,7 @@ cdef class Watch:
                 return
             awaiting = self._awaiting.get(loop)
             if awaiting is None:
+                self._drop_closed()
                 awaiting = self._awaiting[loop] = Awaiting.__new__(Awaiting)
             awaiting.cnt += 1
             serving = self._loop
@@ -88,6 +89,13 @@ cdef class Watch:
                 if awaiting.cnt == 0:
                     self._awaiting.pop(loop, None)
                 raise
+
+    cdef int _drop_closed(self) except -1:
+        """Forget the closed loops, whose awaits do not end."""
+        if len(self._awaiting) > 0:
+            for each in [each for each in self._awaiting if each.is_closed()]:
+                self._awaiting.pop(each, None)
+        return 0
 
     cdef int replace_by(self, loop) except -1:
         """Let this loop serve, and no longer the other one, which may run in another thread."""
@@ -114,7 +122,8 @@ cdef class Watch:
                 or rd_kafka_queue_length(handle._wait_queue) > 0)
 
     def _look(self, loop):
-        """Serve, if the loop that should has stopped, or is blocked."""
+        """Serve, if the loop that should has stopped, or is blocked. If it is blocked in a
+        callback of the client, the remaining callbacks wait all the same, for their order."""
         cdef Awaiting awaiting
         if self._generation != ck_runtime_generation:
             return
@@ -157,10 +166,15 @@ cdef class Watch:
         for other in list(self._awaiting):
             try:
                 other.call_soon_threadsafe(self._take_over, other)
-            except RuntimeError:  # the loop is closed: it has no awaits any more
+            except RuntimeError:
+                # With an open loop, a signal handler has raised it.
+                if not other.is_closed():
+                    raise
                 self._awaiting.pop(other, None)
 
     def _take_over(self, loop):
+        if self._generation != ck_runtime_generation:
+            return
         with self._lock:
             if not self._over and self._loop is None and loop in self._awaiting:
                 self.start(loop)
@@ -281,6 +295,8 @@ cdef class Watch:
 
     def _left_closed(self, loop):
         # A loop has been closed with unfinished awaits: let another one serve.
+        if self._generation != ck_runtime_generation:
+            return
         with self._lock:
             self._awaiting.pop(loop, None)
             if self._loop is loop:
@@ -290,12 +306,14 @@ cdef class Watch:
 
     def _readable(self, loop):
         cdef Handle handle = self._handle()
+        # A forked child shares the pipe with its parent.
+        if self._generation != ck_runtime_generation:
+            return
         if handle is None:
             self.remove_reader(loop)
             return
-        # A loop that no longer serves may still have this call. It must not read the other's pipe;
-        # nor may a forked child, which shares it with its parent.
-        if loop is not self._loop or self._generation != ck_runtime_generation:
+        # A loop that no longer serves may still have this call. It must not read the other's pipe.
+        if loop is not self._loop:
             return
         ck_pipe_empty(self._pipe)
         if self._thread is not None:
@@ -308,7 +326,8 @@ cdef class Watch:
         try:
             again = handle._role.serve_loop(handle, loop)
         except:
-            loop.call_soon(self._readable, loop)  # for the remaining events
+            # For the remaining events. Another loop may have taken over meanwhile.
+            ck_pipe_ring(self._pipe)
             raise
         finally:
             self.serving = None
@@ -356,7 +375,7 @@ class _ReaderThread:
         self._is_emptied.set()
 
     def end(self):
-        """End with the pipe's next byte, which stays there."""
+        """End the thread at the pipe's next byte, which it does not read."""
         self._is_over = True
         self._is_emptied.set()
 

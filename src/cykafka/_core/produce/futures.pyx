@@ -327,6 +327,13 @@ cdef class Loops:
         awaits.thread = me
         return awaits
 
+    cdef int drop_closed(self) except -1:
+        """Forget the closed loops, whose records get no outcomes."""
+        if len(self.all) > 0:
+            for each in [each for each in self.all if each.is_closed()]:
+                self.all.pop(each, None)
+        return 0
+
 
 # It must not refer to the producer: librdkafka holds the futures, so a producer that was dropped
 # with records in flight would never be freed.
@@ -377,20 +384,23 @@ cdef class Awaits:
 
     cdef int leave(self, RecordFuture future, error, message) except -1:
         """Leave an outcome to the loop, which another thread runs."""
+        loop = self.loop
         future._track()
         self.outcomes.append((future, error, message))
-        if self.is_told and not self.loop.is_closed():
+        if self.is_told and not loop.is_closed():
             return 0
-        # Once for all that come until the loop's turn: each call is a system call, during which
-        # other threads take the GIL.
+        # One call for all outcomes until the loop's turn: each is a system call, during which other
+        # threads take the GIL.
         self.is_told = True
         try:
-            self.loop.call_soon_threadsafe(self._set_left)
+            loop.call_soon_threadsafe(self._set_left)
         except:
             self.is_told = False
-            if not self.loop.is_closed():
-                raise  # of a signal handler
-            self._log_left()
+            if loop.is_closed():
+                self._log_left()
+                return 0
+            loop.call_soon_threadsafe(self._set_left)  # a signal handler has raised
+            raise
         return 0
 
     cdef list _take_left(self):
@@ -401,8 +411,12 @@ cdef class Awaits:
 
     def _set_left(self):
         cdef RecordFuture future
+        cdef Watch watch
         loop = self.loop
         left = self._take_left()
+        if not left:
+            return  # the loop was told twice
+        watch = self.loops.watch
         left.reverse()
         while left:
             future, error, message = left.pop()
@@ -418,6 +432,7 @@ cdef class Awaits:
                     self.is_told = True
                     loop.call_soon(self._set_left)
                 raise
+        watch.wake(loop)  # a flush() may wait for them
 
     cdef int _log_left(self) except -1:
         cdef RecordFuture future
@@ -430,6 +445,7 @@ cdef class Awaits:
         self.cnt += 1
         if self.cnt > 1:
             return 0
+        self.loops.drop_closed()
         self.loops.all[self.loop] = self.loops.last = self
         try:
             self.loops.watch.add(self.loop)
@@ -462,7 +478,7 @@ cdef class Awaits:
         return loop
 
     cdef int forget(self) except -1:
-        del self.loops.all[self.loop]
+        self.loops.all.pop(self.loop, None)
         if self.loops.last is self:
             self.loops.last = None
         return 0
@@ -530,6 +546,11 @@ cdef class Futures:
         """From now on, do (or do not) report purged records that no coroutine awaits. The program
         has aborted them itself."""
         self._loops.aborts = expected
+
+    def unsettled(self):
+        """The number of records of the running loop that have no outcome yet."""
+        cdef Awaits awaits = self._loops.all.get(get_running_loop())
+        return 0 if awaits is None else awaits.cnt
 
     def queue_waiting(self):
         """Queue the records that had no room. The watch calls it when there may be room."""
