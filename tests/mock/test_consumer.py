@@ -119,6 +119,25 @@ def test_assign_starts_at_the_given_offset(assigned: Any, kafka: Any, topic: str
     assert [m.offset() for m in assigned.consume(3, WAIT_S)] == [7, 8, 9]
 
 
+@pytest.mark.ours
+@pytest.mark.parametrize("call", ["assign", "incremental_assign"])
+def test_new_topics_do_not_wait_for_the_timer_of_unknown_topics(
+    assigned: Any, kafka: Any, unique: Callable[[str], str], fill: Callable[..., None], call: str
+) -> None:
+    """It runs once a second. (An offset to look up would wait 0.5 s in addition.)"""
+    assert assigned.poll(WAIT_S) is not None
+    assigned.unassign()
+    waits = []
+    for topic in [unique("new") for _ in range(9)]:
+        fill(topic, 1)
+        begun = time.monotonic()
+        getattr(assigned, call)([kafka.TopicPartition(topic, 0, 0)])
+        assert assigned.poll(WAIT_S).topic() == topic
+        waits.append(time.monotonic() - begun)
+        assigned.unassign()
+    assert statistics.median(waits) < 0.2 + 4 * wake_up_s()
+
+
 def test_assign_at_the_end_reads_later_messages(
     consumer: Any,
     kafka: Any,

@@ -255,6 +255,11 @@ cdef extern from "ck_callback.h" nogil:
     rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms)
 
+cdef extern from "ck_assign.h" nogil:
+    rd_kafka_resp_err_t ck_assign(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list)
+    rd_kafka_error_t *ck_incremental_assign(rd_kafka_t *rk,
+                                            const rd_kafka_topic_partition_list_t *list)
+
 cdef extern from "ck_end.h" nogil:
     ctypedef struct ck_end_t
     void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing, ck_loans_t *loans)

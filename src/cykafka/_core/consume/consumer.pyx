@@ -13,7 +13,9 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
+    ck_assign,
     ck_callback_consume,
+    ck_incremental_assign,
     ck_queue_is_empty,
     ck_runtime_generation,
     ck_runtime_now_ms,
@@ -28,14 +30,12 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__PARTITION_EOF,
     RD_KAFKA_RESP_ERR__STATE,
     RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-    rd_kafka_assign,
     rd_kafka_consumer_group_metadata,
     rd_kafka_consumer_group_metadata_destroy,
     rd_kafka_consumer_group_metadata_t,
     rd_kafka_consumer_group_metadata_write,
     rd_kafka_consumer_poll,
     rd_kafka_error_t,
-    rd_kafka_incremental_assign,
     rd_kafka_incremental_unassign,
     rd_kafka_mem_free,
     rd_kafka_memberid,
@@ -276,7 +276,7 @@ cdef class Consumer(Handle):
             self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
                                    "assign() has replaced the assignment")
             self._progress.begin_anew()
-            on_list(self, <list_call_t>rd_kafka_assign, c_partitions, "Failed to set assignment")
+            on_list(self, <list_call_t>ck_assign, c_partitions, "Failed to set assignment")
             self._membership.assigned = True
             self._progress.begin_reading(self, partitions_from(c_partitions))
         finally:
@@ -288,7 +288,7 @@ cdef class Consumer(Handle):
         self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
                                "unassign() has removed the partition")
         self._progress.begin_anew()
-        on_list(self, <list_call_t>rd_kafka_assign, NULL, "Failed to remove assignment")
+        on_list(self, <list_call_t>ck_assign, NULL, "Failed to remove assignment")
         self._membership.assigned = self._membership.unassigned = True
         self._backlog.drop(NULL)
 
@@ -308,7 +308,7 @@ cdef class Consumer(Handle):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            on_list_error(self, rd_kafka_incremental_assign, c_partitions)
+            on_list_error(self, ck_incremental_assign, c_partitions)
             self._membership.assigned = True
             self._progress.begin_reading(self, partitions_from(c_partitions))
         finally:

@@ -389,8 +389,8 @@ cdef class Awaits:
         self.outcomes.append((future, error, message))
         if self.is_told and not loop.is_closed():
             return 0
-        # One call for all outcomes until the loop's turn: each is a system call, during which other
-        # threads take the GIL.
+        # One call for all outcomes until the loop's turn: each is a system call, during which
+        # other threads take the GIL.
         self.is_told = True
         try:
             loop.call_soon_threadsafe(self._set_left)
