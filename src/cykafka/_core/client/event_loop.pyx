@@ -93,8 +93,9 @@ cdef class Watch:
     cdef int _drop_closed(self) except -1:
         """Forget the closed loops, whose awaits do not end."""
         if len(self._awaiting) > 0:
-            for each in [each for each in self._awaiting if each.is_closed()]:
-                self._awaiting.pop(each, None)
+            for each in list(self._awaiting):  # the collector may change it meanwhile
+                if each.is_closed():
+                    self._awaiting.pop(each, None)
         return 0
 
     cdef int replace_by(self, loop) except -1:

@@ -330,8 +330,9 @@ cdef class Loops:
     cdef int drop_closed(self) except -1:
         """Forget the closed loops, whose records get no outcomes."""
         if len(self.all) > 0:
-            for each in [each for each in self.all if each.is_closed()]:
-                self.all.pop(each, None)
+            for each in list(self.all):  # other threads may change it meanwhile
+                if each.is_closed():
+                    self.all.pop(each, None)
         return 0
 
 
