@@ -554,7 +554,7 @@ def test_event_after_a_callback_that_raises_in_a_replaced_loop_is_served(
     async def other() -> None:
         await asyncio.to_thread(blocked.wait, WAIT_S)
         future = producer.produce(topic, "b")
-        await asyncio.sleep(1)  # this loop takes over, and takes the report in
+        await asyncio.sleep(1.5)  # this loop takes over, and takes the report in
         assert not future.done()
         go_on.set()
         try:

@@ -34,8 +34,9 @@ from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Han
 
 
 cdef double LATER_S = 0.005
-# How often a loop looks whether the serving one does its work.
-cdef double LOOK_S = 0.1
+# How often a loop looks whether the serving one has work, and how soon then whether that is done.
+cdef double LOOK_S = 0.5
+cdef double LOOK_AGAIN_S = 0.1
 
 
 # A loop that awaits.
@@ -111,7 +112,8 @@ cdef class Watch:
         cdef Awaiting awaiting = self._awaiting.get(loop)
         if awaiting is None or awaiting.look is not None or self._loop is loop:
             return 0
-        awaiting.look = loop.call_later(LOOK_S, self._look, loop)
+        pause = LOOK_S if awaiting.turns < 0 else LOOK_AGAIN_S
+        awaiting.look = loop.call_later(pause, self._look, loop)
         return 0
 
     cdef bint has_work(self) except -1:
