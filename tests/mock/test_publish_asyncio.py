@@ -332,7 +332,7 @@ def test_close_raises_the_interrupt_of_the_loop(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def interrupted(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_unread":  # the last callback that close() schedules
+            if callback.__name__ == "_replaced":  # the last callback that close() schedules
                 raise KeyboardInterrupt
             return call_soon_threadsafe(callback, *args, **kwargs)
 
@@ -364,7 +364,7 @@ def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def use(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_unread":
+            if callback.__name__ == "_replaced":
                 if call == "produce":
                     producer.produce(
                         topic, b"x", on_delivery=lambda *report: reports.append(report)
