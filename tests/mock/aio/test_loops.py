@@ -17,7 +17,8 @@ import pytest
 from event_loops import run_in
 from machine import WAIT_S
 
-from cykafka import KafkaException
+from cykafka import KafkaException, TopicPartition
+from cykafka.admin import OffsetSpec
 from cykafka.aio import AsyncAdminClient, AsyncProducer
 
 pytestmark = pytest.mark.ours
@@ -597,7 +598,9 @@ def test_closed_loops_are_freed_while_their_client_is_used(
     asyncio.run(main())
 
 
-def test_answer_of_another_loops_request_touches_no_timer_of_it(settings: dict[str, Any]) -> None:
+def test_answer_of_another_loops_request_touches_no_timer_of_it(
+    settings: dict[str, Any], topic: str
+) -> None:
     threads: set[bool] = set()
 
     class Own(asyncio.SelectorEventLoop):
@@ -605,17 +608,20 @@ def test_answer_of_another_loops_request_touches_no_timer_of_it(settings: dict[s
             threads.add(self._thread_id == threading.get_ident())  # type: ignore[attr-defined]
             super()._timer_handle_cancelled(handle)  # type: ignore[misc]
 
-    async def ask() -> None:
-        for _ in range(50):
-            await admin.list_consumer_groups()
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            for future in admin.list_offsets(wanted).values():
+                await future
 
     async def main() -> None:
-        with running(loop, ask()):
+        await admin.list_topics(topic)  # makes it
+        with running(loop, ask(50)):
             while not threads:
-                await admin.list_consumer_groups()
-            await ask()
+                await ask(1)
+            await ask(50)
         await admin.close()
 
+    wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
     admin = AsyncAdminClient(settings)
     loop = Own()
     asyncio.run(main())
