@@ -323,6 +323,23 @@ def test_blocked_loop_does_not_hold_up_the_others(
 # -- the outcomes of other loops
 
 
+async def serve_and_close(
+    producer: AsyncProducer,
+    topic: str,
+    loop: asyncio.AbstractEventLoop,
+    other: Coroutine[Any, Any, None],
+    sent: threading.Event,
+    served: threading.Event,
+) -> None:
+    """Serve the records of a coroutine of another loop, which sets `sent` and awaits `served`."""
+    producer.produce(topic, "first")  # from now on this loop serves
+    with running(loop, other):
+        assert sent.wait(WAIT_S)
+        await producer.flush()
+        served.set()
+    await producer.close()
+
+
 class CountingLoop(asyncio.SelectorEventLoop):
     """Counts the calls of other threads."""
 
@@ -348,15 +365,7 @@ def test_outcomes_of_another_loop_cost_it_one_call(slow: dict[str, Any], topic: 
         assert loop.cnt <= before + 2  # the outcomes, and the serving, which is handed on
         assert [int((await future).value()) for future in futures] == list(range(1000))
 
-    async def main() -> None:
-        producer.produce(topic, "first")  # from now on this loop serves
-        with running(loop, other()):
-            assert sent.wait(WAIT_S)
-            await producer.flush()
-            served.set()
-        await producer.close()
-
-    asyncio.run(main())
+    asyncio.run(serve_and_close(producer, topic, loop, other(), sent, served))
     loop.close()
 
 
@@ -386,15 +395,7 @@ def test_loop_reports_what_its_future_raises_and_sets_the_others(
         assert served.wait(WAIT_S)
         assert [int((await future).value()) for future in futures] == list(range(4))
 
-    async def main() -> None:
-        producer.produce(topic, "first")  # from now on this loop serves
-        with running(loop, other()):
-            assert sent.wait(WAIT_S)
-            await producer.flush()
-            served.set()
-        await producer.close()
-
-    asyncio.run(main())
+    asyncio.run(serve_and_close(producer, topic, loop, other(), sent, served))
     loop.close()
     assert [type(report) for report in reports] == [ArithmeticError] * 2
 
@@ -468,15 +469,7 @@ def test_flush_waits_for_outcomes_that_another_loop_hands_over(
         assert await producer.flush() == 0
         assert future.done()
 
-    async def main() -> None:
-        producer.produce(topic, "first")  # from now on this loop serves
-        with running(loop, other()):
-            assert sent.wait(WAIT_S)
-            await producer.flush()
-            served.set()
-        await producer.close()
-
-    asyncio.run(main())
+    asyncio.run(serve_and_close(producer, topic, loop, other(), sent, served))
     loop.close()
 
 

@@ -37,9 +37,9 @@ cdef class Watch:
     cdef int start(self, loop) except -1
     cdef int stop(self, loop) except -1
     cdef int wake(self, loop) except -1
-    cdef int _drop_closed(self) except -1
     cdef int replace_by(self, loop) except -1
     cdef int look_later(self, loop) except -1
     cdef bint has_work(self) except -1
 
 cdef Watch watch_of(Handle handle)
+cdef int drop_closed(dict by_loop) except -1

@@ -75,7 +75,7 @@ cdef class Watch:
                 return
             awaiting = self._awaiting.get(loop)
             if awaiting is None:
-                self._drop_closed()
+                drop_closed(self._awaiting)
                 awaiting = self._awaiting[loop] = Awaiting.__new__(Awaiting)
             awaiting.cnt += 1
             serving = self._loop
@@ -90,14 +90,6 @@ cdef class Watch:
                 if awaiting.cnt == 0:
                     self._awaiting.pop(loop, None)
                 raise
-
-    cdef int _drop_closed(self) except -1:
-        """Forget the closed loops, whose awaits do not end."""
-        if len(self._awaiting) > 0:
-            for each in list(self._awaiting):  # the collector may change it meanwhile
-                if each.is_closed():
-                    self._awaiting.pop(each, None)
-        return 0
 
     cdef int replace_by(self, loop) except -1:
         """Let this loop serve, and no longer the other one, which may run in another thread."""
@@ -395,6 +387,15 @@ class _ReaderThread:
                     (<Watch>watch)._left_closed(loop)
                     return
                 self._is_emptied.wait()
+
+
+cdef int drop_closed(dict by_loop) except -1:
+    """Remove the closed loops, whose awaits do not end."""
+    if len(by_loop) > 0:
+        for each in list(by_loop):  # the collector, or another thread, may change it meanwhile
+            if each.is_closed():
+                by_loop.pop(each, None)
+    return 0
 
 
 cdef Watch watch_of(Handle handle):

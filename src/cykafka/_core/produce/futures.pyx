@@ -36,7 +36,7 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__PURGE_QUEUE,
     RD_KAFKA_RESP_ERR__QUEUE_FULL,
 )
-from cykafka._core.client.event_loop cimport Watch, watch_of
+from cykafka._core.client.event_loop cimport Watch, drop_closed, watch_of
 from cykafka._core.common.message cimport Message
 from cykafka._core.produce.producer cimport Producer
 from cykafka._core.produce.publisher cimport Receiver
@@ -327,14 +327,6 @@ cdef class Loops:
         awaits.thread = me
         return awaits
 
-    cdef int drop_closed(self) except -1:
-        """Forget the closed loops, whose records get no outcomes."""
-        if len(self.all) > 0:
-            for each in list(self.all):  # other threads may change it meanwhile
-                if each.is_closed():
-                    self.all.pop(each, None)
-        return 0
-
 
 # It must not refer to the producer: librdkafka holds the futures, so a producer that was dropped
 # with records in flight would never be freed.
@@ -356,7 +348,7 @@ cdef class Awaits:
     # Of futures, set by the loop: (future, error, message) each. The message is None if the record
     # was not queued; the error is an exception then.
     cdef list outcomes
-    # Whether the loop is told to set them.
+    # Whether the loop will call _set_left().
     cdef bint is_told
 
     def __cinit__(self):
@@ -416,7 +408,7 @@ cdef class Awaits:
         loop = self.loop
         left = self._take_left()
         if not left:
-            return  # the loop was told twice
+            return  # it was called twice
         watch = self.loops.watch
         left.reverse()
         while left:
@@ -446,7 +438,7 @@ cdef class Awaits:
         self.cnt += 1
         if self.cnt > 1:
             return 0
-        self.loops.drop_closed()
+        drop_closed(self.loops.all)
         self.loops.all[self.loop] = self.loops.last = self
         try:
             self.loops.watch.add(self.loop)
