@@ -89,16 +89,24 @@ class Target:
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a case's records, and the topic's number of partitions."""
+    """The shape of a case's records, and the topic's number of partitions.
+
+    Attributes
+    ----------
+    times : float
+        How many times as many bytes to read, in a case whose start would hide the rate.
+    """
 
     value_size: int
     partitions: int
     keyed: bool = False
+    times: float = 1
 
     def __str__(self) -> str:
         keyed = ", key and headers" if self.keyed else ""
         plural = "" if self.partitions == 1 else "s"
-        return f"{self.value_size} B{keyed}, {self.partitions} partition{plural}"
+        times = "" if self.times == 1 else f", {self.times:g} times the bytes"
+        return f"{self.value_size} B{keyed}, {self.partitions} partition{plural}{times}"
 
 
 @dataclass(frozen=True)

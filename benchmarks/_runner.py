@@ -75,7 +75,8 @@ class Amounts:
     memory_messages : int
         Messages in the memory case.
     partition_bytes : int
-        Bytes to preload into each of many partitions. A topic with one partition gets their sum.
+        Bytes to preload into each of many partitions, unless the shape says how many times as
+        many. A topic with one partition gets their sum.
     """
 
     messages: int
@@ -97,7 +98,7 @@ class Work:
 def preloaded(shape: Shape, many: int, amounts: Amounts) -> int:
     """The number of records in each partition of a topic to read."""
     overhead = RECORD_OVERHEAD + (KEYED_OVERHEAD if shape.keyed else 0)
-    in_topic = many * amounts.partition_bytes / (shape.value_size + overhead)
+    in_topic = many * amounts.partition_bytes * shape.times / (shape.value_size + overhead)
     return max(int(in_topic / shape.partitions), 1)
 
 

@@ -563,7 +563,7 @@ KINDS = [
         CONSUME_C,
         replace(CONSUME_C, client=C_PEER),
         (key_ratio(ASYNC_BATCH, AIOKAFKA_MANY, 1 / 2, "wall_us", "time"),),
-        (READ,),
+        (replace(READ, times=2.5),),
         reads=True,
         brokers=("real",),
     ),

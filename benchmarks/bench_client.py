@@ -291,7 +291,7 @@ def measure(
 
 def too_large(case: Case, broker: Broker, amounts: Amounts) -> bool:
     """Whether the mock would drop records of a case before they are read. Prints it."""
-    in_partition = CONSUMED * amounts.partition_bytes / case.shape.partitions
+    in_partition = CONSUMED * amounts.partition_bytes * case.shape.times / case.shape.partitions
     if case.kind.reads and broker.name == "mock" and in_partition > 5e6:
         print(f"{case.name}: skipped: the mock keeps only 5 MB a partition", file=sys.stderr)
         return True

@@ -194,6 +194,12 @@ def test_slow_reader_reads_whole_partitions() -> None:
     assert whole.messages == 4 * part.messages
 
 
+def test_shape_reads_so_many_times_the_bytes() -> None:
+    once, more = plan_of("aio_batches"), plan_of("aio_batches", times=2.5)
+
+    assert more.messages == pytest.approx(2.5 * once.messages, rel=0.001)
+
+
 def test_written_report_is_read_back(tmp_path: Path) -> None:
     from _model import Case
     from _report import Run, run_lines
