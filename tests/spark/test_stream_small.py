@@ -115,24 +115,33 @@ def test_columns_are_those_of_the_schema(
 
 
 def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run: Any) -> None:
-    fill(topic, 5_001, 0)
+    fill(topic, 60_001, 0)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.empty, actions.counts) == ([False], [5_001])
+    assert (actions.empty, actions.counts) == ([False], [60_001])
     assert actions.from_python > 0
 
 
 @pytest.mark.parametrize(
-    ("count", "options", "tasks"),
+    ("count", "options", "tasks", "on_driver"),
     [
-        (1_250, {}, 1),
-        (1_251, {}, 2),
-        (3_000, {"maxRecordsPerSharedTask": "12000"}, 1),
-        (10, {"maxRecordsPerSharedTask": "1"}, 4),
-        (10, {"minPartitions": "4"}, 4),
+        (15_000, {}, 1, True),
+        (3_000, {"maxRecordsOnDriver": "12000"}, 1, True),
+        (3_001, {"maxRecordsOnDriver": "12000"}, 4, False),
+        (1_250, {"maxRecordsOnDriver": "4999"}, 1, False),
+        (10, {"maxRecordsOnDriver": "0", "maxRecordsPerSharedTask": "1"}, 4, False),
+        (10, {"minPartitions": "4"}, 4, False),
+        (10, {"maxRecordsPerPartition": "39"}, 2, False),
     ],
 )
 def test_small_partitions_share_a_task_and_the_driver_reads_a_single_task(
-    stream: Load, topic: str, fill: Any, run: Any, count: int, options: Any, tasks: int
+    stream: Load,
+    topic: str,
+    fill: Any,
+    run: Any,
+    count: int,
+    options: Any,
+    tasks: int,
+    on_driver: bool,
 ) -> None:
     for number in range(4):
         fill(topic, count, number)
@@ -142,15 +151,15 @@ def test_small_partitions_share_a_task_and_the_driver_reads_a_single_task(
     assert [batch.rdd.getNumPartitions() for batch in actions.batches] == [tasks]
     assert (actions.empty, actions.counts) == ([False], [4 * count])
     assert len({(row.partition, row.offset) for row in actions.rows}) == 4 * count
-    assert (actions.from_python == 0) == (tasks == 1)
+    assert (actions.from_python == 0) == on_driver
 
 
 def test_tasks_read_micro_batches_of_many_bytes(
     stream: Load, topic: str, make_producer: Any, run: Any
 ) -> None:
-    send(make_producer(), topic, [{"value": bytes(900_000), "partition": 0}] * 10)
+    send(make_producer(), topic, [{"value": bytes(900_000), "partition": 0}] * 30)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.counts, len(actions.rows)) == ([10], 10)
+    assert (actions.counts, len(actions.rows)) == ([30], 30)
     assert actions.from_python > 0
 
 

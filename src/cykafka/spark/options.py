@@ -22,7 +22,7 @@ from cykafka.spark.offsets import (
     parse_partitions,
 )
 
-__all__ = ["READ_OPTIONS", "SHARED_RECORDS", "Bound", "ReadOptions", "Topics"]
+__all__ = ["DRIVER_RECORDS", "READ_OPTIONS", "SHARED_RECORDS", "Bound", "ReadOptions", "Topics"]
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
@@ -49,6 +49,7 @@ READ_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxRecordsPerSharedTask",
+    "maxRecordsOnDriver",
     "groupIdPrefix",
     "includeHeaders",
     "commitGroup",
@@ -56,6 +57,9 @@ READ_OPTIONS = (
 )
 # The default of maxRecordsPerSharedTask: a task costs more than reading so many records.
 SHARED_RECORDS = 5_000
+# The default of maxRecordsOnDriver: a task that Spark ends, as for isEmpty(), costs about as much
+# as reading so many records. It fits maxOffsetsPerTrigger=50000, rounded up for each partition.
+DRIVER_RECORDS = 60_000
 
 _BY_LOWER = {name.lower(): name for name in READ_OPTIONS}
 
@@ -127,6 +131,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records: int | None
     max_shared: int
+    max_on_driver: int
     group_id_prefix: str
     commit_group: str | None
     pushdown: bool
@@ -177,6 +182,7 @@ class ReadOptions:
             min_partitions=reader.count("minPartitions"),
             max_records=reader.count("maxRecordsPerPartition"),
             max_shared=reader.number("maxRecordsPerSharedTask", SHARED_RECORDS, least=1),
+            max_on_driver=reader.number("maxRecordsOnDriver", DRIVER_RECORDS),
             group_id_prefix=reader.get("groupIdPrefix", _word, "spark-kafka-source"),
             commit_group=reader.get("commitGroup", _word, None),
             pushdown=reader.flag("pushdown", False),

@@ -407,12 +407,17 @@ class Planner:
 
 
 def tasks_of(
-    ranges: Sequence[PartitionRange], options: ReadOptions
+    ranges: Sequence[PartitionRange], options: ReadOptions, *, on_driver: bool = False
 ) -> list[tuple[PartitionRange, ...]]:
-    """The ranges of each task: large ranges are cut and small ones combined, by the options."""
+    """The ranges of each task: large ranges are cut and small ones combined, by the options.
+
+    on_driver: the driver reads a single task, if it has few enough records.
+    """
     pieces = split(ranges, options.min_partitions, options.max_records)
-    shared = min(options.max_shared, options.max_records or options.max_shared)
-    return pack(pieces, shared, options.min_partitions)
+    shared = options.max_shared
+    if on_driver and sum(each.size for each in ranges) <= options.max_on_driver:
+        shared = max(shared, options.max_on_driver)
+    return pack(pieces, min(shared, options.max_records or shared), options.min_partitions)
 
 
 class GroupMirror:

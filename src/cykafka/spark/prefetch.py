@@ -37,9 +37,8 @@ _log = logging.getLogger("cykafka.spark")
 
 Read = Callable[[Sequence[PartitionRange], ReadOptions], Generator[pa.RecordBatch]]
 
-# The driver reads up to maxRecordsPerSharedTask records, but no more than this, because it holds
-# the rows as Java objects for a while. The limit of bytes is this much for each of these records.
-MOST_RECORDS = 100_000
+# The driver reads up to maxRecordsOnDriver records, and so many bytes for each of these: it holds
+# the rows as Java objects for a while.
 RECORD_BYTES = 400
 # How long the driver reads a micro-batch, s. Spark plans nothing else meanwhile.
 PATIENCE_S = 1.0
@@ -65,7 +64,7 @@ class Prefetch:
     ) -> None:
         patience = min(PATIENCE_S, options.poll_timeout_s)
         self._options = replace(options, poll_timeout_s=patience)
-        self._most = min(options.max_shared, MOST_RECORDS)
+        self._most = options.max_on_driver
         self._read = read
         self._clock = clock
         self._not_before = 0.0
@@ -137,7 +136,8 @@ class PlanningReader(Reader, DataSourceStreamReader):
         self.prefetch = Prefetch(options, self.read_ranges)
         # Spark compares the metadata of columns, such as comments, and Arrow batches have none. It
         # stores arrays in a class that Kryo does not know if classes must be registered.
-        if '"metadata":{"' in schema.json() or "headers" in schema.names:
+        refused = '"metadata":{"' in schema.json() or "headers" in schema.names
+        if refused or SimpleReader is None:
             self.prefetches = False
 
     @property  # type: ignore[misc]
@@ -146,8 +146,8 @@ class PlanningReader(Reader, DataSourceStreamReader):
         return SimpleReader if prefetch is not None and prefetch.is_full else type(self)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        tasks = self.tasks(self.plan.ranges(start, end))
-        if self.prefetches and SimpleReader is not None:
+        tasks = self.tasks(self.plan.ranges(start, end), on_driver=self.prefetches)
+        if self.prefetches:
             self.prefetch.fill([task.value for task in tasks])
         return tasks
 

@@ -57,5 +57,7 @@ class Reader:
         """The rows of a batch that Spark gets."""
         return self.projection.finish(batch)
 
-    def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
-        return [TaskRanges(task) for task in tasks_of(ranges, self.options)]
+    def tasks(
+        self, ranges: Sequence[PartitionRange], *, on_driver: bool = False
+    ) -> list[InputPartition]:
+        return [TaskRanges(task) for task in tasks_of(ranges, self.options, on_driver=on_driver)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.options import SHARED_RECORDS, ReadOptions
+from cykafka.spark.options import DRIVER_RECORDS, SHARED_RECORDS, ReadOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -37,7 +37,8 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert made.group_id_prefix == "spark-kafka-source"
     assert (made.max_offsets, made.min_offsets) == (None, None)
     assert (made.min_partitions, made.max_records) == (None, None)
-    assert made.max_shared == SHARED_RECORDS  # the connector never combines partitions
+    # The connector never combines partitions, nor does its driver read.
+    assert (made.max_shared, made.max_on_driver) == (SHARED_RECORDS, DRIVER_RECORDS)
     assert (made.pushdown, made.commit_group) == (False, None)
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
@@ -52,6 +53,7 @@ def test_options_are_parsed() -> None:
         maxOffsetsPerTrigger="7",
         minPartitions="2",
         maxRecordsPerSharedTask="8",
+        maxRecordsOnDriver="0",
         maxRecordsPerPartition="9",
         groupIdPrefix="mine",
         includeHeaders="true",
@@ -63,6 +65,7 @@ def test_options_are_parsed() -> None:
     assert (made.poll_timeout_s, made.retries, made.retry_interval_s) == (1.5, 0, 0.02)
     assert (made.min_offsets, made.max_offsets) == (5, 7)
     assert (made.min_partitions, made.max_shared, made.max_records) == (2, 8, 9)
+    assert made.max_on_driver == 0
     assert (made.group_id_prefix, made.commit_group) == ("mine", "lag")
     assert made.late_start == "latest"
 

@@ -389,6 +389,21 @@ def test_tasks_follow_the_options() -> None:
     assert len(tasks_of(small, capped)) == 4
 
 
+def test_driver_reads_a_micro_batch_of_few_records_as_one_task() -> None:
+    ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
+
+    def sizes(**options: str) -> list[int]:
+        read = planned(Fake({}), **options).options
+        return [sum(each.size for each in task) for task in tasks_of(ranges, read, on_driver=True)]
+
+    assert sizes() == [24_000]
+    assert sizes(maxRecordsOnDriver="24000") == [24_000]
+    assert sizes(maxRecordsOnDriver="23999") == [6_000] * 4
+    assert sizes(maxRecordsOnDriver="0", maxRecordsPerSharedTask="12000") == [12_000] * 2
+    assert sizes(maxRecordsPerPartition="6000") == [6_000] * 4
+    assert sizes(minPartitions="2") == [12_000] * 2
+
+
 def test_consumers_never_commit_and_never_reset_offsets() -> None:
     kafka = planned(Fake({})).options.kafka
     made = consumer_config(kafka, "mine")

@@ -21,7 +21,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 from cykafka.spark import prefetch
 from cykafka.spark.jobs.task_work import WorkingReader
 from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.options import SHARED_RECORDS, ReadOptions
+from cykafka.spark.options import DRIVER_RECORDS, ReadOptions
 from cykafka.spark.prefetch import PlanningReader, Prefetch
 from cykafka.spark.schema import source_schema
 from cykafka.spark.source import CyKafkaDataSource
@@ -88,7 +88,7 @@ def test_a_shorter_timeout_of_the_options_wins() -> None:
 
 @pytest.mark.parametrize(
     "tasks",
-    [[], [(some(0),)], [(some(SHARED_RECORDS + 1),)], [(some(1),), (some(1, 1),)]],
+    [[], [(some(0),)], [(some(DRIVER_RECORDS + 1),)], [(some(1),), (some(1, 1),)]],
     ids=["none", "empty", "large", "two tasks"],
 )
 def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
@@ -98,16 +98,9 @@ def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
     assert reads.asked == []
 
 
-@pytest.mark.parametrize(
-    ("option", "most"),
-    [
-        ("1", 1),
-        ("50000", 50_000),
-        (str(prefetch.MOST_RECORDS + 1), prefetch.MOST_RECORDS),
-    ],
-)
-def test_option_says_what_is_small(option: str, most: int) -> None:
-    rows, reads = prefetching(maxrecordspersharedtask=option)
+@pytest.mark.parametrize("most", [1, 200_000])
+def test_option_says_what_is_small(most: int) -> None:
+    rows, reads = prefetching(maxrecordsondriver=str(most))
     reads.bytes = prefetch.RECORD_BYTES - 100  # Arrow's own bytes count, too
     rows.fill([(some(most),)])
     assert rows.is_full
@@ -137,13 +130,13 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(
     if wrong in ("error", "memory"):
         reads.error = TimeoutError("no record") if wrong == "error" else MemoryError("none left")
     elif wrong == "bytes":
-        reads.bytes = SHARED_RECORDS * prefetch.RECORD_BYTES
+        reads.bytes = DRIVER_RECORDS * prefetch.RECORD_BYTES
     else:
         reads.takes = prefetch.PATIENCE_S
     rows.fill(ONE)
     assert not rows.is_full
     reasons = {"error": "no record", "memory": "none left"}
-    assert reasons.get(wrong, "2,000,000 bytes, or slow") in caplog.text
+    assert reasons.get(wrong, "24,000,000 bytes, or slow") in caplog.text
     reads.now += prefetch.PAUSE_S
     rows.fill(ONE)  # fails again: the pause doubles
     reads.error, reads.bytes, reads.takes = None, 1, 0.0
@@ -212,7 +205,7 @@ def test_pyspark_sends_the_rows_with_the_plan(reader: Any) -> None:
 
 def test_pyspark_sends_no_rows_of_a_large_micro_batch(reader: Any) -> None:
     reader.prefetch._read = whole
-    told = answer(reader, SHARED_RECORDS + 1)
+    told = answer(reader, DRIVER_RECORDS + 1)
     assert read_int(told) == runner.PREFETCHED_RECORDS_NOT_FOUND
 
 
