@@ -46,18 +46,16 @@ STREAM_BATCHES = 40
 """Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
-MORE_ROWS, MANY_ROWS, MOST_ROWS = 5_000, 50_000, 100_000
+MORE_ROWS = (5_000, 20_000, 50_000)
 """Rows of larger micro-batches, which come from all partitions."""
 
 ALL = ("isEmpty()", "count()", "write")
-COMBINE = {"maxRecordsOnDriver": str(MOST_ROWS)}
+ON_DRIVER = {"maxRecordsOnDriver": str(MORE_ROWS[-1])}
 ACTIONS: dict[str, tuple[tuple[str, ...], int, dict[str, str]]] = {
     **{each: ((each,), BATCH_ROWS, {}) for each in ALL},
     "all three": (ALL, BATCH_ROWS, {}),
-    f"all three, {MORE_ROWS:,} rows": (ALL, MORE_ROWS, {}),
-    f"all three, {MANY_ROWS:,} rows": (ALL, MANY_ROWS, {}),
-    f"all three, {MOST_ROWS:,} rows": (ALL, MOST_ROWS, {}),
-    f"all three, {MOST_ROWS:,} rows on the driver": (ALL, MOST_ROWS, COMBINE),
+    **{f"all three, {rows:,} rows": (ALL, rows, {}) for rows in MORE_ROWS},
+    f"all three, {MORE_ROWS[-1]:,} rows on the driver": (ALL, MORE_ROWS[-1], ON_DRIVER),
 }
 """By the words in the table: the actions of a foreachBatch, the rows of its micro-batches, and
 options of our source."""

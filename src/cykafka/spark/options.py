@@ -22,7 +22,8 @@ from cykafka.spark.offsets import (
     parse_partitions,
 )
 
-__all__ = ["DRIVER_RECORDS", "READ_OPTIONS", "SHARED_RECORDS", "Bound", "ReadOptions", "Topics"]
+__all__ = ["DRIVER_RECORDS", "MOST_DRIVER_RECORDS", "READ_OPTIONS", "SHARED_RECORDS", "Bound",
+           "ReadOptions", "Topics"]  # fmt: skip
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
@@ -57,9 +58,10 @@ READ_OPTIONS = (
 )
 # The default of maxRecordsPerSharedTask: a task costs more than reading so many records.
 SHARED_RECORDS = 5_000
-# The default of maxRecordsOnDriver: a task that Spark ends, as for isEmpty(), costs about as much
-# as reading so many records. It fits maxOffsetsPerTrigger=50000, rounded up for each partition.
-DRIVER_RECORDS = 60_000
+# The default and the maximum of maxRecordsOnDriver. The default has room for
+# maxOffsetsPerTrigger=20000, which is rounded up for each partition.
+DRIVER_RECORDS = 25_000
+MOST_DRIVER_RECORDS = 100_000
 
 _BY_LOWER = {name.lower(): name for name in READ_OPTIONS}
 
@@ -164,7 +166,10 @@ class ReadOptions:
             raise ValueError(
                 f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
             )
-        reader.flag("includeHeaders", False)  # only checked here: the schema uses it
+        # Spark refuses rows with headers from the driver, see prefetch.py.
+        on_driver = reader.number("maxRecordsOnDriver", DRIVER_RECORDS, most=MOST_DRIVER_RECORDS)
+        if reader.flag("includeHeaders", False):
+            on_driver = 0
         late_start = reader.get("startingOffsetsByTimestampStrategy", _strategy, "error")
         return cls(
             topics=topics,
@@ -182,7 +187,7 @@ class ReadOptions:
             min_partitions=reader.count("minPartitions"),
             max_records=reader.count("maxRecordsPerPartition"),
             max_shared=reader.number("maxRecordsPerSharedTask", SHARED_RECORDS, least=1),
-            max_on_driver=reader.number("maxRecordsOnDriver", DRIVER_RECORDS),
+            max_on_driver=on_driver,
             group_id_prefix=reader.get("groupIdPrefix", _word, "spark-kafka-source"),
             commit_group=reader.get("commitGroup", _word, None),
             pushdown=reader.flag("pushdown", False),
@@ -207,8 +212,8 @@ class _Reader:
         except ValueError as error:
             raise ValueError(f"option {name}: {error}, got {value!r}") from None
 
-    def number(self, name: str, default: int, *, least: int = 0) -> int:
-        return self.get(name, lambda value: _whole(value, least), default)
+    def number(self, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+        return self.get(name, lambda value: _whole(value, least, most), default)
 
     def count(self, name: str) -> int | None:
         return self.get(name, lambda value: _whole(value, 1), None)
@@ -217,10 +222,12 @@ class _Reader:
         return self.get(name, _flag, default)
 
 
-def _whole(value: str, least: int) -> int:
-    if not re.fullmatch(r"\+?[0-9]{1,18}", value) or int(value) < least:
-        raise ValueError(f"expected a whole number, {least} or more")
-    return int(value)
+def _whole(value: str, least: int, most: int | None = None) -> int:
+    number = int(value) if re.fullmatch(r"\+?[0-9]{1,18}", value) else -1
+    if number < least or (most is not None and number > most):
+        limits = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"expected a whole number, {limits}")
+    return number
 
 
 def _flag(value: str) -> bool:
@@ -262,8 +269,10 @@ def _check_names(given: Mapping[str, str], mode: Mode) -> None:
                 )
         if given.get("pushdown", "").strip().lower() == "true":
             raise ValueError("option pushdown is for batches only: remove it from the stream")
-    elif "commitgroup" in given:
-        raise ValueError("option commitGroup is for streams only: remove it from the batch")
+        return
+    for name in ("commitGroup", "maxRecordsOnDriver"):
+        if name.lower() in given:
+            raise ValueError(f"option {name} is for streams only: remove it from the batch")
 
 
 def _topics(reader: _Reader) -> Topics:

@@ -411,12 +411,14 @@ def tasks_of(
 ) -> list[tuple[PartitionRange, ...]]:
     """The ranges of each task: large ranges are cut and small ones combined, by the options.
 
-    on_driver: the driver reads a single task, if it has few enough records.
+    on_driver: it is a stream's micro-batch, which the driver may read as one task. The outcome
+    depends on offsets and options alone: the transactional sink needs the same tasks when Spark
+    repeats a micro-batch.
     """
     pieces = split(ranges, options.min_partitions, options.max_records)
     shared = options.max_shared
     if on_driver and sum(each.size for each in ranges) <= options.max_on_driver:
-        shared = max(shared, options.max_on_driver)
+        shared = options.max_on_driver
     return pack(pieces, min(shared, options.max_records or shared), options.min_partitions)
 
 

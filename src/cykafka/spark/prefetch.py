@@ -47,6 +47,10 @@ PAUSE_S = 60.0
 PAUSE_MOST_S = 3600.0
 
 
+class _TooLargeError(Exception):
+    """The driver stops reading a micro-batch."""
+
+
 class Prefetch:
     """The rows of the micro-batch that is being planned, if the driver has read them.
 
@@ -67,7 +71,9 @@ class Prefetch:
         self._most = options.max_on_driver
         self._read = read
         self._clock = clock
-        self._not_before = 0.0
+        # Until this time the driver reads only micro-batches of up to so many records.
+        self._pause_until = 0.0
+        self._most_in_pause = 0
         self._pause = PAUSE_S
         self._rows: list[pa.RecordBatch] | None = None
 
@@ -83,35 +89,46 @@ class Prefetch:
         tasks when Spark repeats a micro-batch.
         """
         self._rows = None
-        if len(tasks) != 1 or self._clock() < self._not_before:
+        pausing = self._clock() < self._pause_until
+        size = sum(each.size for each in tasks[0]) if len(tasks) == 1 else 0
+        if not 0 < size <= (self._most_in_pause if pausing else self._most):
             return
-        if not 0 < sum(each.size for each in tasks[0]) <= self._most:
-            return
-        reason: object = f"it is larger than {self._most * RECORD_BYTES:,} bytes, or slow"
         try:
             self._rows = self._all(tasks[0])
+        except _TooLargeError as error:
+            self._begin_pause(size, size // 2, error)
         except (KafkaException, TimeoutError, DataLossError, MemoryError) as error:
-            reason = error  # the task meets it, too, and reports it if it lasts
-        if self._rows is None:
-            _log.info(
-                "the driver could not read a small micro-batch, so tasks read for %g s: %s",
-                self._pause,
-                reason,
-            )
-            self._not_before = self._clock() + self._pause
-            self._pause = min(2 * self._pause, PAUSE_MOST_S)
+            # The task meets it, too, and reports it if it lasts.
+            self._begin_pause(size, 0, error)
         else:
-            self._pause = PAUSE_S
+            if not pausing:
+                self._pause = PAUSE_S
 
-    def _all(self, ranges: Sequence[PartitionRange]) -> list[pa.RecordBatch] | None:
+    def _begin_pause(self, size: int, most: int, reason: Exception) -> None:
+        _log.info(
+            "the driver could not read a micro-batch of %d records, so for %g s a task reads "
+            "those of more than %d: %s",
+            size,
+            self._pause,
+            most,
+            reason,
+        )
+        self._pause_until = self._clock() + self._pause
+        self._most_in_pause = most
+        self._pause = min(2 * self._pause, PAUSE_MOST_S)
+
+    def _all(self, ranges: Sequence[PartitionRange]) -> list[pa.RecordBatch]:
         until = self._clock() + PATIENCE_S
+        most = self._most * RECORD_BYTES
         rows, size = [], 0
         with closing(self._read(ranges, self._options)) as batches:
             for batch in batches:
                 rows.append(batch)
                 size += batch.nbytes
-                if size > self._most * RECORD_BYTES or self._clock() > until:
-                    return None
+                if size > most:
+                    raise _TooLargeError(f"its rows have more than {most:,} bytes")
+                if self._clock() > until:
+                    raise _TooLargeError(f"it takes longer than {PATIENCE_S:g} s")
         return rows
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -136,8 +153,7 @@ class PlanningReader(Reader, DataSourceStreamReader):
         self.prefetch = Prefetch(options, self.read_ranges)
         # Spark compares the metadata of columns, such as comments, and Arrow batches have none. It
         # stores arrays in a class that Kryo does not know if classes must be registered.
-        refused = '"metadata":{"' in schema.json() or "headers" in schema.names
-        if refused or SimpleReader is None:
+        if '"metadata":{"' in schema.json() or "headers" in schema.names:
             self.prefetches = False
 
     @property  # type: ignore[misc]
@@ -146,8 +162,8 @@ class PlanningReader(Reader, DataSourceStreamReader):
         return SimpleReader if prefetch is not None and prefetch.is_full else type(self)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        tasks = self.tasks(self.plan.ranges(start, end), on_driver=self.prefetches)
-        if self.prefetches:
+        tasks = self.tasks(self.plan.ranges(start, end), on_driver=True)
+        if self.prefetches and SimpleReader is not None:
             self.prefetch.fill([task.value for task in tasks])
         return tasks
 

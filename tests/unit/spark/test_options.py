@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.options import DRIVER_RECORDS, SHARED_RECORDS, ReadOptions
+from cykafka.spark.options import DRIVER_RECORDS, MOST_DRIVER_RECORDS, SHARED_RECORDS, ReadOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert (made.max_offsets, made.min_offsets) == (None, None)
     assert (made.min_partitions, made.max_records) == (None, None)
     # The connector never combines partitions, nor does its driver read.
-    assert (made.max_shared, made.max_on_driver) == (SHARED_RECORDS, DRIVER_RECORDS)
+    assert (made.max_shared, stream().max_on_driver) == (SHARED_RECORDS, DRIVER_RECORDS)
     assert (made.pushdown, made.commit_group) == (False, None)
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
@@ -53,7 +53,7 @@ def test_options_are_parsed() -> None:
         maxOffsetsPerTrigger="7",
         minPartitions="2",
         maxRecordsPerSharedTask="8",
-        maxRecordsOnDriver="0",
+        maxRecordsOnDriver="100000",
         maxRecordsPerPartition="9",
         groupIdPrefix="mine",
         includeHeaders="true",
@@ -65,7 +65,7 @@ def test_options_are_parsed() -> None:
     assert (made.poll_timeout_s, made.retries, made.retry_interval_s) == (1.5, 0, 0.02)
     assert (made.min_offsets, made.max_offsets) == (5, 7)
     assert (made.min_partitions, made.max_shared, made.max_records) == (2, 8, 9)
-    assert made.max_on_driver == 0
+    assert made.max_on_driver == 0  # because of the headers
     assert (made.group_id_prefix, made.commit_group) == ("mine", "lag")
     assert made.late_start == "latest"
 
@@ -115,6 +115,8 @@ def test_first_form_of_a_start_takes_precedence() -> None:
         ({"assign": "a"}, "exactly one of the options"),
         ({"groupIdPrefix": ""}, "option groupIdPrefix"),
         ({"includeHeaders": "yes"}, "option includeHeaders: expected true or false"),
+        ({"maxRecordsOnDriver": "9"}, "option maxRecordsOnDriver is for streams only"),
+        ({"commitGroup": "g"}, "option commitGroup is for streams only"),
         ({"failOnDataLos": "true"}, 'did you mean "failOnDataLoss"?'),
         ({"maxOffsetPerTrigger": "1"}, 'did you mean "maxOffsetsPerTrigger"?'),
         ({"startingTimestamps": "1"}, 'did you mean "startingTimestamp"?'),
@@ -124,6 +126,14 @@ def test_errors_name_the_option(options: dict[str, str], expected: str) -> None:
     with pytest.raises(ValueError, match="option") as caught:
         batch(**options)
     assert expected in str(caught.value)
+
+
+def test_driver_reads_no_more_than_the_maximum() -> None:
+    assert stream(maxRecordsOnDriver=str(MOST_DRIVER_RECORDS)).max_on_driver == 100_000
+    with pytest.raises(
+        ValueError, match="maxRecordsOnDriver: expected a whole number, 0 to 100000"
+    ):
+        stream(maxRecordsOnDriver="100001")
 
 
 OTHERS = ("path", "checkpointLocation", "topic", "mergeSchema", "x.y", "maxFilesPerTrigger",

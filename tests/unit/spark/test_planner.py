@@ -393,7 +393,8 @@ def test_driver_reads_a_micro_batch_of_few_records_as_one_task() -> None:
     ranges = [PartitionRange("a", number, 0, 6_000) for number in range(4)]
 
     def sizes(**options: str) -> list[int]:
-        read = planned(Fake({}), **options).options
+        given = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", **options}
+        read = ReadOptions.of({key.lower(): value for key, value in given.items()}, "stream")
         return [sum(each.size for each in task) for task in tasks_of(ranges, read, on_driver=True)]
 
     assert sizes() == [24_000]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Generator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,7 +99,7 @@ def test_tasks_read_other_micro_batches(tasks: list[Any]) -> None:
     assert reads.asked == []
 
 
-@pytest.mark.parametrize("most", [1, 200_000])
+@pytest.mark.parametrize("most", [1, 100_000])
 def test_option_says_what_is_small(most: int) -> None:
     rows, reads = prefetching(maxrecordsondriver=str(most))
     reads.bytes = prefetch.RECORD_BYTES - 100  # Arrow's own bytes count, too
@@ -135,8 +136,9 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(
         reads.takes = prefetch.PATIENCE_S
     rows.fill(ONE)
     assert not rows.is_full
-    reasons = {"error": "no record", "memory": "none left"}
-    assert reasons.get(wrong, "24,000,000 bytes, or slow") in caplog.text
+    reasons = {"error": "no record", "memory": "none left", "bytes": "more than 10,000,000 bytes",
+               "slow": "longer than 1 s"}  # fmt: skip
+    assert reasons[wrong] in caplog.text
     reads.now += prefetch.PAUSE_S
     rows.fill(ONE)  # fails again: the pause doubles
     reads.error, reads.bytes, reads.takes = None, 1, 0.0
@@ -145,6 +147,28 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(
     assert not rows.is_full
     reads.now += 1
     rows.fill(ONE)
+    assert rows.is_full
+
+
+def test_driver_reads_smaller_micro_batches_after_one_was_too_large() -> None:
+    rows, reads = prefetching()
+    reads.bytes = 1_000
+    rows.fill([(some(20_000),)])
+    assert not rows.is_full
+    reads.bytes = 1
+    rows.fill([(some(10_001),)])
+    assert not rows.is_full
+    rows.fill([(some(10_000),)])
+    assert rows.is_full
+    reads.now += prefetch.PAUSE_S
+    reads.bytes = 1_000
+    rows.fill([(some(20_000),)])  # the pause doubles, in spite of the small one
+    reads.bytes = 1
+    reads.now += 2 * prefetch.PAUSE_S - 1
+    rows.fill([(some(20_000),)])
+    assert not rows.is_full
+    reads.now += 1
+    rows.fill([(some(20_000),)])
     assert rows.is_full
 
 
@@ -253,3 +277,45 @@ def test_driver_reads_no_rows_that_spark_would_refuse(what: str) -> None:
     elif what == "a nested comment":
         field.dataType.elementType["key"].metadata = {"comment": "the name"}
     assert not CyKafkaDataSource(GIVEN).streamReader(schema).prefetches
+
+
+# -- the number of tasks
+
+PARTITIONS = [PartitionRange("a", number, 0, 1_000) for number in range(8)]
+
+
+def stream_tasks(monkeypatch: pytest.MonkeyPatch, schema: Any = None, **options: str) -> int:
+    source = CyKafkaDataSource({**GIVEN, **options})
+    made: Any = source.streamReader(schema or source.schema())
+    monkeypatch.setattr(made.plan, "ranges", lambda start, end: PARTITIONS)
+    monkeypatch.setattr(made.prefetch, "_all", lambda ranges: [])
+    return len(made.partitions({}, {}))
+
+
+def test_stream_has_one_task_for_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stream_tasks(monkeypatch) == 1
+    assert stream_tasks(monkeypatch, maxrecordsondriver="0") == 2
+    assert stream_tasks(monkeypatch, includeheaders="true") == 2
+
+
+def test_number_of_tasks_depends_on_offsets_and_options_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a new PySpark would break transactional streams with an unfinished batch."""
+    commented = source_schema(False)
+    commented["value"].metadata = {"comment": "the text"}
+    assert stream_tasks(monkeypatch, commented) == 1
+    monkeypatch.setattr(prefetch, "SimpleReader", None)
+    assert stream_tasks(monkeypatch) == 1
+
+
+def test_jobs_and_batches_have_the_tasks_of_shared_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ReadOptions.of({**GIVEN, "includeheaders": "true"}, "stream")
+    working: Any = WorkingReader(options, "", SimpleNamespace(columns=("value",)))
+    batch: Any = CyKafkaDataSource(GIVEN).reader(source_schema(False))
+    monkeypatch.setattr(working.plan, "ranges", lambda start, end: PARTITIONS)
+
+    assert len(working.partitions({}, {})) == 2
+    assert len(batch.tasks(PARTITIONS)) == 2
