@@ -26,6 +26,7 @@ from cykafka._core.consume.offsets import committed, offsets_for_times, watermar
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope import EnvelopeCodec, EnvelopeError
 from cykafka._core.produce.futures import Futures, RecordSender
+from cykafka._core.produce.pieces import Pieces, split
 from cykafka._core.produce.publication import (
     Publication,
     arrow_publication,
@@ -48,6 +49,7 @@ __all__ = [
     "Futures",
     "Later",
     "Leaving",
+    "Pieces",
     "Publication",
     "Range",
     "Ranges",
@@ -77,6 +79,7 @@ __all__ = [
     "run_app",
     "run_command",
     "seek_partition",
+    "split",
     "transactions_of",
     "undelivered",
     "watch",

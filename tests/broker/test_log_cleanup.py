@@ -96,6 +96,30 @@ def test_retention_by_time_empties_the_log(
     assert end.offset() == 2
 
 
+def test_records_of_any_time_stay_by_default(
+    producer: Any,
+    consumer: Any,
+    make_partition: Callable[..., Any],
+    wait_until: Callable[..., None],
+) -> None:
+    kept, emptied = make_partition(), make_partition(retention_ms=HOUR_MS)
+    for partition in (kept, emptied):
+        producer.produce(partition.topic, "1", partition=0, timestamp=1_000_000)
+    assert producer.flush(WAIT_S) == 0
+
+    # Each check looks at all logs, and the second one begins after the first one has ended.
+    for end in (1, 2):
+        wait_until(
+            lambda: consumer.get_watermark_offsets(emptied, timeout=WAIT_S) == (end, end),
+            lambda: consumer.poll(0.05),
+            WAIT_S,
+        )
+        producer.produce(emptied.topic, "2", partition=0, timestamp=1_000_000)
+        assert producer.flush(WAIT_S) == 0
+
+    assert consumer.get_watermark_offsets(kept, timeout=WAIT_S) == (0, 1)
+
+
 def test_reader_paused_during_retention_resumes_at_the_first_remaining_record(
     producer: Any,
     consumer: Any,

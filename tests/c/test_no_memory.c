@@ -15,6 +15,7 @@
 #include "ck_lent.h"
 #include "ck_publish.h"
 #include "ck_ranges.h"
+#include "ck_split.h"
 #include "failing.h"
 #undef malloc
 #undef calloc
@@ -89,6 +90,9 @@ static void test_small_objects(void) {
         ck_lent_t *lent;
         ck_flight_t *flight;
         ck_report_t *report;
+        ck_bytes_t *pieces;
+        static const char commas[] = ",,,,,,,,,,,,,,,,,,,,";
+        size_t cnt, end;
 
         EACH_ALLOCATION(2, !(queue = ck_queue_new()));
         EACH_ALLOCATION(1, !(loans = ck_loans_new()));
@@ -106,6 +110,10 @@ static void test_small_objects(void) {
         ck_call_leave(call);
         EACH_ALLOCATION(1, !(lent = ck_lent_new()));
         ck_lent_unref(lent);
+        EACH_ALLOCATION(2, !(pieces = ck_split(commas, sizeof(commas) - 1, ",", 1, false,
+                                               &cnt, &end)));
+        CHECK(cnt == sizeof(commas) - 1);
+        free(pieces);
         EACH_ALLOCATION(1, !(flight = ck_flight_new(sizeof(*report))));
         EACH_ALLOCATION(1, !(report = ck_flight_take(flight)));
         ck_flight_give(report);

@@ -316,7 +316,7 @@ def test_signal_ends_a_wait_for_input_and_drops_the_unfinished_line(
     try:
         os.write(writer, b"whole\nunfinished")
         chunks = source.lines()
-        assert next(chunks).values == [b"whole"]
+        assert list(next(chunks).values) == [b"whole"]
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         assert list(chunks) == []

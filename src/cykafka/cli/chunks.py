@@ -12,12 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.interrupts import Interrupts
 from cykafka.cli.json_record import Headers, Parts, decode
-from cykafka.internal import did_you_mean
+from cykafka.internal import Pieces, did_you_mean, split
 
 __all__ = ["STANDARD_INPUT", "BadLine", "BadLines", "Chunk", "Input"]
 
@@ -40,8 +40,8 @@ class Chunk:
     """the name of the file"""
     lines: Sequence[int]
     """the number of the line of each record, from 1"""
-    values: list[bytes | None]
-    keys: list[bytes | None] | None = None
+    values: list[bytes | None] | Pieces
+    keys: list[bytes | None] | Pieces | None = None
     headers: list[Headers | None] | None = None
     partitions: list[int | None] | None = None
     timestamps: list[int | None] | None = None
@@ -53,7 +53,7 @@ class Chunk:
         """Some of the records."""
         count = len(self.values)
 
-        def cut(column: list[_Item] | None) -> list[_Item] | None:
+        def cut(column: Any) -> Any:
             return column and column[start:stop]
 
         return Chunk(
@@ -156,15 +156,16 @@ class Input:
                     yield from self._keyed(source, first, pieces, size, self.key_delimiter)
                 else:
                     numbers = range(first, first + len(pieces))
-                    yield Chunk(source, numbers, pieces, size=size)  # type: ignore[arg-type]
+                    yield Chunk(source, numbers, pieces, size=size)
 
     def ndjson(self) -> Iterator[Chunk]:
         """A record for each line of JSON; `json_record` describes them."""
         for path in self.files:
             for source, first, pieces, size in self._pieces(path, b"\n"):
+                lines = list(pieces)
                 if first == 1:
-                    pieces[0] = pieces[0].removeprefix(_BOM)
-                yield from self._parsed(source, first, pieces, size, _json_line)
+                    lines[0] = lines[0].removeprefix(_BOM)
+                yield from self._parsed(source, first, lines, size, _json_line)
 
     def whole(self) -> Iterator[Chunk]:
         """One record for each file."""
@@ -199,7 +200,7 @@ class Input:
         except OSError as error:
             raise Failed(f"cannot read {_name(path)}: {error.strerror}") from None
 
-    def _pieces(self, path: Path, delimiter: bytes) -> Iterator[tuple[str, int, list[bytes], int]]:
+    def _pieces(self, path: Path, delimiter: bytes) -> Iterator[tuple[str, int, Pieces, int]]:
         """The name of the file, the number of the first line, lines, and their bytes."""
         source = _name(path)
         first = 1
@@ -213,36 +214,29 @@ class Input:
                 if held > _MOST_BYTES:
                     raise Failed(f"{source}, line {first}: it is longer than 1 GB; check -D")
                 continue
-            pieces = (
-                b"".join([*parts, block]).split(delimiter) if parts else block.split(delimiter)
-            )
-            rest = pieces.pop()
-            size = held + len(block) - len(rest)
-            parts, held = [rest] if rest else [], len(rest)
-            yield source, first, pieces, size
+            text = b"".join([*parts, block]) if parts else block
+            pieces = split(text, delimiter)
+            yield source, first, pieces, pieces.end
             first += len(pieces)
+            rest = text[pieces.end :]
+            parts, held = [rest] if rest else [], len(rest)
         if parts:
             if self.interrupts.requested:
                 return  # a part of a line is no record
-            pieces = b"".join(parts).split(delimiter)  # several small blocks may hide one
-            if not pieces[-1]:
-                pieces.pop()
+            # Several small blocks may hide a delimiter.
+            pieces = split(b"".join(parts), delimiter, rest=True)
             yield source, first, pieces, held
 
     # -- lines
 
     def _keyed(
-        self, source: str, first: int, pieces: list[bytes], size: int, delimiter: bytes
+        self, source: str, first: int, pieces: Pieces, size: int, delimiter: bytes
     ) -> Iterator[Chunk]:
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        for line in pieces:  # half of the time of comprehensions, which make a list of tuples
-            key, separator, value = line.partition(delimiter)
-            if not separator:
-                yield from self._parsed(source, first, pieces, size, self._line_with_key)
-                return
-            keys.append(key)
-            values.append(value)
+        parts = pieces.partition(delimiter)
+        if parts is None:
+            yield from self._parsed(source, first, pieces, size, self._line_with_key)
+            return
+        keys, values = parts
         yield Chunk(source, range(first, first + len(pieces)), values, keys, size=size)
 
     def _line_with_key(self, line: bytes) -> Parts:
@@ -379,7 +373,7 @@ class Input:
 class _TextLines:
     """The lines of a file as texts for ``csv.reader``; it knows when it has to wait for more."""
 
-    def __init__(self, pieces: Iterator[tuple[str, int, list[bytes], int]]) -> None:
+    def __init__(self, pieces: Iterator[tuple[str, int, Pieces, int]]) -> None:
         self._pieces = pieces
         self._lines: Iterator[bytes] = iter(())
         self._size = 0
@@ -392,7 +386,8 @@ class _TextLines:
 
     def __next__(self) -> str:
         while not self.left:
-            _, _, lines, size = next(self._pieces)
+            _, _, pieces, size = next(self._pieces)
+            lines = list(pieces)
             if self._first:
                 lines[0] = lines[0].removeprefix(_BOM)
                 self._first = False

@@ -348,6 +348,12 @@ cdef extern from "ck_pack.h" nogil:
     uint32_t ck_pack_cnt(const char **place)
     void ck_pack_next(const char **place, ck_bytes_t *name, ck_bytes_t *value)
 
+cdef extern from "ck_split.h" nogil:
+    ck_bytes_t *ck_split(const void *text, size_t length, const void *delimiter,
+                         size_t delimiter_len, bint rest, size_t *cnt, size_t *end)
+    size_t ck_split_first(const ck_bytes_t *pieces, size_t cnt, const void *delimiter,
+                          size_t delimiter_len, ck_bytes_t *before, ck_bytes_t *after)
+
 cdef extern from "ck_time.h" nogil:
     ctypedef struct ck_zone_t:
         pass

@@ -30,6 +30,7 @@ from cykafka._core.clib.csrc cimport (
     ck_numbers_get,
 )
 from cykafka._core.common.arguments cimport int_argument
+from cykafka._core.produce.pieces cimport Pieces
 
 cdef const char *EMPTY = b""
 
@@ -133,11 +134,19 @@ cdef class Columns:
         """A column of byte strings. Returns the tuple that keeps them if all are immutable;
         otherwise None."""
         cdef ArrowData arrow
+        cdef Pieces pieces
         memset(column, 0, sizeof(ck_column_t))
         column.kind = CK_COLUMN_NONE
         if data is None:
             return None
         if not isinstance(data, (list, tuple)):
+            if isinstance(data, Pieces):
+                pieces = <Pieces>data
+                self._objects.append(pieces)
+                self.count(name, pieces._cnt)
+                column.kind = CK_COLUMN_POINTERS
+                column.u.items = pieces._items
+                return (pieces,)
             if is_arrow(data):
                 arrow = self._arrow(data, name)
                 arrow.whole_column(None, name, column)
