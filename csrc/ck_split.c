@@ -1,8 +1,9 @@
 #include "ck_split.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* A guess of the bytes of a piece, for the first size of the array. */
+/* The first size of the array assumes pieces of so many bytes. */
 enum { PIECE_BYTES = 64, PIECES_MIN = 16 };
 
 static inline const char *find(const char *at, const char *end, const char *delimiter,
@@ -13,28 +14,26 @@ static inline const char *find(const char *at, const char *end, const char *deli
 }
 
 ck_bytes_t *ck_split(const void *text, size_t len, const void *delimiter,
-                     size_t delimiter_len, bool rest, size_t *cnt, size_t *end) {
-        const char *at = text, *text_end = at + len;
+                     size_t delimiter_len, size_t *cnt, size_t *end) {
+        const char *at = text, *text_end = at + len, *found;
         size_t size = len / PIECE_BYTES + PIECES_MIN, used = 0;
         ck_bytes_t *pieces = malloc(size * sizeof(*pieces));
 
-        while (pieces && at < text_end) {
-                const char *found = find(at, text_end, delimiter, delimiter_len);
-
-                if (!found && !rest)
-                        break;
+        while (pieces && (found = find(at, text_end, delimiter, delimiter_len))) {
                 if (used == size) {
-                        ck_bytes_t *more = realloc(pieces, 2 * size * sizeof(*pieces));
+                        ck_bytes_t *more;
 
-                        if (!more)
-                                free(pieces);
-                        pieces = more;
                         size *= 2;
-                        continue;
+                        more = realloc(pieces, size * sizeof(*pieces));
+                        if (!more) {
+                                free(pieces);
+                                return NULL;
+                        }
+                        pieces = more;
                 }
                 pieces[used].ptr = at;
-                pieces[used++].len = (size_t)((found ? found : text_end) - at);
-                at = found ? found + delimiter_len : text_end;
+                pieces[used++].len = (size_t)(found - at);
+                at = found + delimiter_len;
         }
         *cnt = used;
         *end = (size_t)(at - (const char *)text);

@@ -110,7 +110,7 @@ def test_records_of_any_time_stay_by_default(
     # Each check looks at all logs, and the second one begins after the first one has ended.
     for end in (1, 2):
         wait_until(
-            lambda: consumer.get_watermark_offsets(emptied, timeout=WAIT_S) == (end, end),
+            lambda end=end: consumer.get_watermark_offsets(emptied, timeout=WAIT_S) == (end, end),
             lambda: consumer.poll(0.05),
             WAIT_S,
         )

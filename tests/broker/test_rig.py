@@ -201,6 +201,20 @@ def test_close_leaves_no_processes_or_files(
         cluster.create_topic("never")
 
 
+def test_retention_of_the_user_wins_over_the_default(
+    kafka: Any, kafka_cluster_factory: Callable[..., KafkaCluster], unique: Callable[[str], str]
+) -> None:
+    cluster = kafka_cluster_factory(properties={"log.retention.minutes": 60})
+    name = unique("topic")
+    cluster.create_topic(name)
+    resource = kafka.admin.ConfigResource("topic", name)
+
+    with kafka.admin.AdminClient(servers_of(cluster)) as admin:
+        entries = admin.describe_configs([resource])[resource].result(WAIT_S)
+
+    assert entries["retention.ms"].value == "3600000"
+
+
 def test_wrong_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 

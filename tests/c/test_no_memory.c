@@ -110,8 +110,8 @@ static void test_small_objects(void) {
         ck_call_leave(call);
         EACH_ALLOCATION(1, !(lent = ck_lent_new()));
         ck_lent_unref(lent);
-        EACH_ALLOCATION(2, !(pieces = ck_split(commas, sizeof(commas) - 1, ",", 1, false,
-                                               &cnt, &end)));
+        EACH_ALLOCATION(
+            2, !(pieces = ck_split(commas, sizeof(commas) - 1, ",", 1, &cnt, &end)));
         CHECK(cnt == sizeof(commas) - 1);
         free(pieces);
         EACH_ALLOCATION(1, !(flight = ck_flight_new(sizeof(*report))));

@@ -18,12 +18,12 @@ static void check_piece(ck_bytes_t piece, const char *expected) {
         CHECK(memcmp(piece.ptr, expected, piece.len) == 0);
 }
 
-static void check_split(const char *text, const char *delimiter, bool rest, size_t end,
-                        size_t cnt, const char *const *expected) {
+static void check_split(const char *text, const char *delimiter, size_t end, size_t cnt,
+                        const char *const *expected) {
         char *copy = copy_of(text);
         size_t found, found_end;
         ck_bytes_t *pieces = ck_split(copy, strlen(text), delimiter, strlen(delimiter),
-                                      rest, &found, &found_end);
+                                      &found, &found_end);
 
         CHECK(pieces);
         CHECK(found == cnt);
@@ -35,22 +35,14 @@ static void check_split(const char *text, const char *delimiter, bool rest, size
 }
 
 static void test_pieces_end_with_the_delimiter(void) {
-        check_split("", "\n", false, 0, 0, NULL);
-        check_split("abc", "\n", false, 0, 0, NULL);
-        check_split("\n", "\n", false, 1, 1, (const char *const[]){""});
-        check_split("a\n\nbc\nrest", "\n", false, 6, 3, (const char *const[]){"a", "", "bc"});
-        check_split("a--b-c--", "--", false, 8, 2, (const char *const[]){"a", "b-c"});
+        check_split("", "\n", 0, 0, NULL);
+        check_split("abc", "\n", 0, 0, NULL);
+        check_split("\n", "\n", 1, 1, (const char *const[]){""});
+        check_split("a\n\nbc\nrest", "\n", 6, 3, (const char *const[]){"a", "", "bc"});
+        check_split("a--b-c--", "--", 8, 2, (const char *const[]){"a", "b-c"});
         /* From the left: the third character is the rest. */
-        check_split("---", "--", false, 2, 1, (const char *const[]){""});
-        check_split("-", "--", false, 0, 0, NULL);
-}
-
-static void test_rest_is_a_piece_unless_it_is_empty(void) {
-        check_split("", "\n", true, 0, 0, NULL);
-        check_split("a", "\n", true, 1, 1, (const char *const[]){"a"});
-        check_split("a\n", "\n", true, 2, 1, (const char *const[]){"a"});
-        check_split("a\nb", "\n", true, 3, 2, (const char *const[]){"a", "b"});
-        check_split("---", "--", true, 3, 2, (const char *const[]){"", "-"});
+        check_split("---", "--", 2, 1, (const char *const[]){""});
+        check_split("-", "--", 0, 0, NULL);
 }
 
 static void test_many_short_pieces(void) {
@@ -61,7 +53,7 @@ static void test_many_short_pieces(void) {
 
         CHECK(text);
         memset(text, '\n', CNT);
-        pieces = ck_split(text, CNT, "\n", 1, false, &cnt, &end);
+        pieces = ck_split(text, CNT, "\n", 1, &cnt, &end);
         CHECK(pieces);
         CHECK(cnt == CNT);
         CHECK(end == CNT);
@@ -77,7 +69,7 @@ static void test_first_delimiter_separates_the_key(void) {
         char *text = copy_of("k:v:w|:|none|x:y|");
         size_t cnt, end;
         ck_bytes_t keys[4], values[4];
-        ck_bytes_t *pieces = ck_split(text, 17, "|", 1, false, &cnt, &end);
+        ck_bytes_t *pieces = ck_split(text, 17, "|", 1, &cnt, &end);
 
         CHECK(pieces);
         CHECK(cnt == 4);
@@ -97,7 +89,6 @@ static void test_first_delimiter_separates_the_key(void) {
 
 int main(void) {
         test_pieces_end_with_the_delimiter();
-        test_rest_is_a_piece_unless_it_is_empty();
         test_many_short_pieces();
         test_first_delimiter_separates_the_key();
         return 0;

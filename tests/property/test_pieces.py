@@ -17,22 +17,22 @@ texts = st.binary(max_size=60).map(lambda text: bytes(each % 3 for each in text)
 delimiters = st.binary(min_size=1, max_size=4).map(lambda text: bytes(each % 3 for each in text))
 
 
-@given(texts, delimiters, st.booleans())
+@given(texts, delimiters)
 @settings(max_examples=examples(500))
-def test_pieces_are_those_of_split(text: bytes, delimiter: bytes, rest: bool) -> None:
+def test_pieces_are_those_of_split(text: bytes, delimiter: bytes) -> None:
     *expected, last = text.split(delimiter)
 
-    pieces = split(text, delimiter, rest)
+    pieces, end = split(text, delimiter)
 
-    assert list(pieces) == expected + [last] * (rest and last != b"")
-    assert len(pieces) == len(list(pieces))
-    assert pieces.end == len(text) - (0 if rest else len(last))
+    assert list(pieces) == expected
+    assert len(pieces) == len(expected)
+    assert text[end:] == last
 
 
 @given(texts, delimiters, delimiters)
 @settings(max_examples=examples(500))
 def test_parts_of_pieces_are_those_of_partition(text: bytes, ends: bytes, first: bytes) -> None:
-    pieces = split(text, ends, rest=True)
+    pieces, _ = split(text, ends)
     expected = [piece.partition(first) for piece in pieces]
 
     parts = pieces.partition(first)
@@ -51,7 +51,7 @@ def test_parts_of_pieces_are_those_of_partition(text: bytes, ends: bytes, first:
 @given(st.integers(0, 20), st.slices(20), st.slices(20))
 def test_slices_outlive_what_they_are_of(count: int, part: slice, again: slice) -> None:
     expected = [b"%d" % number for number in range(count)]
-    pieces: Pieces = split(b"".join(each + b"," for each in expected), b",")
+    pieces, _ = split(b"".join(each + b"," for each in expected), b",")
     part, again = slice(part.start, part.stop), slice(again.start, again.stop)
 
     pieces = pieces[part]
@@ -61,7 +61,7 @@ def test_slices_outlive_what_they_are_of(count: int, part: slice, again: slice) 
 
 
 def test_pieces_refuse_what_they_cannot_do() -> None:
-    pieces = split(b"a\nb\n", b"\n")
+    pieces, _ = split(b"a\nb\n", b"\n")
     with pytest.raises(ValueError, match="at least one byte"):
         split(b"a", b"")
     with pytest.raises(ValueError, match="at least one byte"):
@@ -78,5 +78,7 @@ def test_pieces_refuse_what_they_cannot_do() -> None:
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError):
             copied(pieces)
-    assert list(Pieces()) == []
+    with pytest.raises(TypeError, match=r"Pieces come from split\(\)"):
+        Pieces()
+    assert list(Pieces.__new__(Pieces)) == []
     assert list(pieces) == [b"a", b"b"]

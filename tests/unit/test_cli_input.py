@@ -84,6 +84,8 @@ def test_lines_do_not_depend_on_the_blocks(
 
     assert column(iter(chunks)) == want
     assert lines_of(iter(chunks)) == [("file0", at + 1) for at in range(len(want))]
+    if block == 1:
+        assert len(chunks) == len(want)  # each line as soon as it is there
     assert sum(chunk.size for chunk in chunks) == len(content)
 
 

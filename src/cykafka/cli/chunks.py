@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from cykafka.cli.failures import Failed, UsageError
 from cykafka.cli.interrupts import Interrupts
@@ -30,6 +30,7 @@ _MAX_FIELD = 2**31 - 1
 _SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
 _Item = TypeVar("_Item")
+_Column: TypeAlias = Sequence[bytes | None] | Pieces
 
 
 @dataclass
@@ -40,8 +41,8 @@ class Chunk:
     """the name of the file"""
     lines: Sequence[int]
     """the number of the line of each record, from 1"""
-    values: list[bytes | None] | Pieces
-    keys: list[bytes | None] | Pieces | None = None
+    values: _Column
+    keys: _Column | None = None
     headers: list[Headers | None] | None = None
     partitions: list[int | None] | None = None
     timestamps: list[int | None] | None = None
@@ -200,39 +201,47 @@ class Input:
         except OSError as error:
             raise Failed(f"cannot read {_name(path)}: {error.strerror}") from None
 
-    def _pieces(self, path: Path, delimiter: bytes) -> Iterator[tuple[str, int, Pieces, int]]:
+    def _pieces(
+        self, path: Path, delimiter: bytes
+    ) -> Iterator[tuple[str, int, Pieces | list[bytes], int]]:
         """The name of the file, the number of the first line, lines, and their bytes."""
         source = _name(path)
         first = 1
         parts: list[bytes] = []  # of a line without an end
         held = 0
+        # Their last bytes, which may be the beginning of a delimiter.
+        keep = len(delimiter) - 1
+        seam = b""
         for block in self._blocks(path):
-            seam = parts[-1][1 - len(delimiter) :] if parts and len(delimiter) > 1 else b""
-            if delimiter not in seam + block:
-                parts.append(block)
-                held += len(block)
+            parts.append(block)
+            held += len(block)
+            near = seam + block
+            if delimiter not in near:
+                seam = near[-keep:] if keep else b""
                 if held > _MOST_BYTES:
                     raise Failed(f"{source}, line {first}: it is longer than 1 GB; check -D")
                 continue
-            text = b"".join([*parts, block]) if parts else block
-            pieces = split(text, delimiter)
-            yield source, first, pieces, pieces.end
+            text = b"".join(parts)
+            pieces, end = split(text, delimiter)
+            yield source, first, pieces, end
             first += len(pieces)
-            rest = text[pieces.end :]
+            rest = text[end:]
             parts, held = [rest] if rest else [], len(rest)
-        if parts:
-            if self.interrupts.requested:
-                return  # a part of a line is no record
-            # Several small blocks may hide a delimiter.
-            pieces = split(b"".join(parts), delimiter, rest=True)
-            yield source, first, pieces, held
+            seam = rest[-keep:] if keep else b""
+        if parts and not self.interrupts.requested:  # a part of a line is no record
+            yield source, first, [b"".join(parts)], held
 
     # -- lines
 
     def _keyed(
-        self, source: str, first: int, pieces: Pieces, size: int, delimiter: bytes
+        self,
+        source: str,
+        first: int,
+        pieces: Pieces | list[bytes],
+        size: int,
+        delimiter: bytes,
     ) -> Iterator[Chunk]:
-        parts = pieces.partition(delimiter)
+        parts = pieces.partition(delimiter) if isinstance(pieces, Pieces) else None
         if parts is None:
             yield from self._parsed(source, first, pieces, size, self._line_with_key)
             return
@@ -373,7 +382,7 @@ class Input:
 class _TextLines:
     """The lines of a file as texts for ``csv.reader``; it knows when it has to wait for more."""
 
-    def __init__(self, pieces: Iterator[tuple[str, int, Pieces, int]]) -> None:
+    def __init__(self, pieces: Iterator[tuple[str, int, Iterable[bytes], int]]) -> None:
         self._pieces = pieces
         self._lines: Iterator[bytes] = iter(())
         self._size = 0

@@ -95,8 +95,9 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": in_sync,
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
-        # Brokers would soon delete records whose timestamps are more than 7 days old.
-        "log.retention.ms": -1,
+        # Brokers would soon delete records whose timestamps are more than 7 days old. A user's
+        # log.retention.ms or .minutes wins over the hours.
+        "log.retention.hours": -1,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # per cleaner thread, of a small heap
         # The cluster detects a killed broker within about two seconds.
         "broker.heartbeat.interval.ms": 300,

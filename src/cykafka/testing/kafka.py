@@ -46,7 +46,7 @@ class KafkaCluster(RealCluster):
     properties : mapping of str to object, optional
         Your broker settings, which override the defaults for tests. By default topics have one
         replica per node (at most three; ``min.insync.replicas=2`` from two nodes on), groups start
-        without delay, brokers keep records whatever their timestamps (``log.retention.ms=-1``),
+        without delay, brokers keep records whatever their timestamps (``log.retention.hours=-1``),
         the cluster detects a dead broker within about 2 s, and ACLs are supported.
     listeners : sequence of str, default ()
         Secured listeners of every node, beside the one without authentication that

@@ -350,7 +350,7 @@ cdef extern from "ck_pack.h" nogil:
 
 cdef extern from "ck_split.h" nogil:
     ck_bytes_t *ck_split(const void *text, size_t length, const void *delimiter,
-                         size_t delimiter_len, bint rest, size_t *cnt, size_t *end)
+                         size_t delimiter_len, size_t *cnt, size_t *end)
     size_t ck_split_first(const ck_bytes_t *pieces, size_t cnt, const void *delimiter,
                           size_t delimiter_len, ck_bytes_t *before, ck_bytes_t *after)
 

@@ -146,7 +146,7 @@ cdef class Columns:
                 self.count(name, pieces._cnt)
                 column.kind = CK_COLUMN_POINTERS
                 column.u.items = pieces._items
-                return (pieces,)
+                return (pieces._text,)
             if is_arrow(data):
                 arrow = self._arrow(data, name)
                 arrow.whole_column(None, name, column)

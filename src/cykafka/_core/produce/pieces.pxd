@@ -3,8 +3,7 @@ from cykafka._core.clib.csrc cimport ck_bytes_t
 cdef class Pieces:
     cdef ck_bytes_t *_items
     cdef Py_ssize_t _cnt
-    # What the items point to.
+    # The text that the items point into.
     cdef bytes _text
-    # The Pieces that frees the items; None: this one.
+    # The object that frees the items; None if this object does.
     cdef Pieces _owner
-    cdef readonly Py_ssize_t end

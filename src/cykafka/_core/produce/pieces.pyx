@@ -1,4 +1,4 @@
-"""Pieces: a text's pieces between delimiters as a column of publish(), without objects for them."""
+"""Pieces: a text's pieces between delimiters as a column of publish(), without objects."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -14,14 +14,12 @@ from cykafka._core.clib.csrc cimport ck_split, ck_split_first
 cdef class Pieces:
     """Pieces of a text.
 
-    ``publish()`` takes them as values or keys, and reads them where they are. Iterating makes
-    bytes of them; a slice, and the results of :meth:`partition`, are Pieces of the same text.
-
-    Attributes
-    ----------
-    end : int
-        How many bytes of the text the pieces of :func:`split` and their delimiters take.
+    ``publish()`` takes them as values, keys or headers without a Python object for each. Iterating
+    makes bytes of them; a slice, and the parts of :meth:`partition`, are Pieces of the same text.
     """
+
+    def __init__(self):
+        raise TypeError("Pieces come from split()")
 
     def __dealloc__(self):
         if self._owner is None:
@@ -52,7 +50,7 @@ cdef class Pieces:
         Returns
         -------
         tuple of (Pieces, Pieces) or None
-            What is before the delimiters, and what is after them; None if a piece has none.
+            The parts before and after the delimiters; None if a piece has no delimiter.
 
         Raises
         ------
@@ -62,35 +60,35 @@ cdef class Pieces:
         cdef const char *mark = _checked(delimiter)
         cdef size_t mark_size = PyBytes_GET_SIZE(delimiter)
         cdef Pieces before = Pieces.__new__(Pieces)
-        cdef size_t split
+        cdef size_t done
         before._items = <ck_bytes_t *>malloc(max(2 * self._cnt, 1) * sizeof(ck_bytes_t))
         if before._items is NULL:
             raise MemoryError
         before._cnt = self._cnt
         before._text = self._text
         with nogil:
-            split = ck_split_first(self._items, self._cnt, mark, mark_size, before._items,
-                                   before._items + self._cnt)
-        if split < <size_t>self._cnt:
+            done = ck_split_first(self._items, self._cnt, mark, mark_size, before._items,
+                                  before._items + self._cnt)
+        if done < <size_t>self._cnt:
             return None
         return before, _part_of(before, before._items + self._cnt, self._cnt)
 
 
-def split(bytes text not None, bytes delimiter not None, bint rest=False):
-    """The pieces of a text that end with a delimiter.
+def split(bytes text not None, bytes delimiter not None):
+    """Find the pieces of a text that end with a delimiter.
 
     Parameters
     ----------
     text : bytes
         The text, which the pieces keep.
     delimiter : bytes
-        What ends a piece, and is no part of it. Delimiters are searched from the left.
-    rest : bool
-        Whether what follows the last delimiter is a piece, too, unless it is empty.
+        The bytes that end a piece; the piece does not contain them. Delimiters are searched from
+        the left.
 
     Returns
     -------
-    Pieces
+    tuple of (Pieces, int)
+        The pieces, and where the last delimiter ends.
 
     Raises
     ------
@@ -104,13 +102,12 @@ def split(bytes text not None, bytes delimiter not None, bint rest=False):
     cdef Pieces pieces = Pieces.__new__(Pieces)
     cdef size_t cnt = 0, end = 0
     with nogil:
-        pieces._items = ck_split(start, size, mark, mark_size, rest, &cnt, &end)
+        pieces._items = ck_split(start, size, mark, mark_size, &cnt, &end)
     if pieces._items is NULL:
         raise MemoryError
     pieces._text = text
     pieces._cnt = cnt
-    pieces.end = end
-    return pieces
+    return pieces, end
 
 
 cdef const char *_checked(bytes delimiter) except NULL:
