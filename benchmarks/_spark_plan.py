@@ -18,7 +18,7 @@ from cykafka.spark.stream import StreamPlan
 
 TOPICS = 10
 REPEATS = 5
-RECORDS = 50_000
+RECORDS = 1_000_000
 """New records in each partition."""
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from _figures import Result, Spread, differences, ratios
 
 JVM, OURS = "kafka", "cykafka"
-TCP, UNIX, ONE, NONE = "TCP", "Unix sockets", "one core", "none"
+TCP, UNIX, DAEMON, ONE, NONE = "TCP", "Unix sockets", "cykafka.spark.daemon", "one core", "none"
 SESSIONS: dict[str, dict[str, str]] = {
     TCP: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "false"},
     UNIX: {"spark.master": "local[2]", "spark.python.unix.domain.socket.enabled": "true"},
+    DAEMON: {
+        "spark.master": "local[2]",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "cykafka.spark.daemon",
+    },
     ONE: {"spark.master": "local[1]", "spark.python.unix.domain.socket.enabled": "true"},
 }
 """The settings of each session. All sessions live during the whole run; one works at a time."""
@@ -46,19 +51,18 @@ STREAM_BATCHES = 40
 """Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
-MORE_ROWS = (5_000, 20_000, 50_000)
+MORE_ROWS = (5_000, 50_000, 100_000, 200_000)
 """Rows of larger micro-batches, which come from all partitions."""
+TASK_ROWS = MORE_ROWS[2:]
+"""Rows of micro-batches that the driver does not read."""
 
 ALL = ("isEmpty()", "count()", "write")
-ON_DRIVER = {"maxRecordsOnDriver": str(MORE_ROWS[-1])}
-ACTIONS: dict[str, tuple[tuple[str, ...], int, dict[str, str]]] = {
-    **{each: ((each,), BATCH_ROWS, {}) for each in ALL},
-    "all three": (ALL, BATCH_ROWS, {}),
-    **{f"all three, {rows:,} rows": (ALL, rows, {}) for rows in MORE_ROWS},
-    f"all three, {MORE_ROWS[-1]:,} rows on the driver": (ALL, MORE_ROWS[-1], ON_DRIVER),
+ACTIONS: dict[str, tuple[tuple[str, ...], int]] = {
+    **{each: ((each,), BATCH_ROWS) for each in ALL},
+    "all three": (ALL, BATCH_ROWS),
+    **{f"all three, {rows:,} rows": (ALL, rows) for rows in MORE_ROWS},
 }
-"""By the words in the table: the actions of a foreachBatch, the rows of its micro-batches, and
-options of our source."""
+"""By the words in the table: the actions of a foreachBatch, and the rows of its micro-batches."""
 
 VALUE_ONLY = "value binary"
 NEW_TOPIC = "TOPIC"
@@ -297,14 +301,12 @@ def _archive_stream(source: str) -> Callable[[Place], Command]:
     return command
 
 
-def _stream(
-    source: str, *actions: str, rows: int = BATCH_ROWS, more: Mapping[str, str] | None = None
-) -> Callable[[Place], Command]:
+def _stream(source: str, *actions: str, rows: int = BATCH_ROWS) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
         topic, batches = place.stream_topic, place.batches
         if rows != BATCH_ROWS:
             topic, batches = place.topics[PARTITIONS], min(batches, place.rows // rows)
-        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows), **(more or {})}
+        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows)}
         return {"do": "stream", "source": source, "options": options,
                 "batches": batches, "actions": actions}  # fmt: skip
 
@@ -526,24 +528,29 @@ CASES: tuple[Case, ...] = (
         f"a micro-batch of {BATCH_ROWS} rows or more, whose foreachBatch has such actions",
         "ms",
         tuple(
-            Contender(
-                f"{name}, {words}", UNIX, _stream(source, *actions, rows=rows, more=more), source
+            Contender(f"{name}, {words}", session, _stream(source, *actions, rows=rows), source)
+            for words, (actions, rows) in ACTIONS.items()
+            for name, session, source in (
+                ("JVM connector", UNIX, JVM),
+                ("cykafka", UNIX, OURS),
+                ("cykafka with its daemon", DAEMON, OURS),
             )
-            for words, (actions, rows, options) in ACTIONS.items()
-            for name, source, more in (("JVM connector", JVM, {}), ("cykafka", OURS, options))
+            if session is not DAEMON or rows in TASK_ROWS
         ),
         batch_ms,
         tuple(
             Target(
-                f"{words}: time to the JVM connector's",
-                f"cykafka, {words}",
+                f"{words}: {name} to the JVM connector",
+                f"{name}, {words}",
                 f"JVM connector, {words}",
                 ratios,
                 1.0,
                 least=False,
                 unit="x",
             )
-            for words in ACTIONS
+            for words, (_, rows) in ACTIONS.items()
+            for name in ("cykafka", "cykafka with its daemon")
+            if name == "cykafka" or rows in TASK_ROWS
         ),
         quick=False,
     ),

@@ -115,18 +115,19 @@ def test_columns_are_those_of_the_schema(
 
 
 def test_tasks_read_large_micro_batches(stream: Load, topic: str, fill: Any, run: Any) -> None:
-    fill(topic, 25_001, 0)
+    fill(topic, 60_001, 0)
     actions = run(stream(subscribe=topic, startingOffsets="earliest"))
-    assert (actions.empty, actions.counts) == ([False], [25_001])
+    assert (actions.empty, actions.counts) == ([False], [60_001])
     assert actions.from_python > 0
 
 
 @pytest.mark.parametrize(
     ("count", "options", "tasks", "on_driver"),
     [
-        (6_250, {}, 1, True),
-        (3_000, {"maxRecordsOnDriver": "12000"}, 1, True),
-        (3_001, {"maxRecordsOnDriver": "12000"}, 4, False),
+        (15_000, {}, 1, True),
+        (15_001, {}, 2, False),
+        (3_000, {"maxRecordsOnDriver": "12000", "maxRecordsPerSharedTask": "3000"}, 1, True),
+        (3_001, {"maxRecordsOnDriver": "12000", "maxRecordsPerSharedTask": "3000"}, 4, False),
         (1_250, {"maxRecordsOnDriver": "4999"}, 1, False),
         (10, {"maxRecordsOnDriver": "0", "maxRecordsPerSharedTask": "1"}, 4, False),
         (10, {"minPartitions": "4"}, 4, False),

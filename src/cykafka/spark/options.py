@@ -56,11 +56,12 @@ READ_OPTIONS = (
     "commitGroup",
     "pushdown",
 )
-# The default of maxRecordsPerSharedTask: a task costs more than reading so many records.
-SHARED_RECORDS = 5_000
+# The default of maxRecordsPerSharedTask: a task that needs a new Python worker costs more than
+# reading so many records.
+SHARED_RECORDS = 60_000
 # The default and the maximum of maxRecordsOnDriver. The default has room for
-# maxOffsetsPerTrigger=20000, which is rounded up for each partition.
-DRIVER_RECORDS = 25_000
+# maxOffsetsPerTrigger=50000, which is rounded up for each partition.
+DRIVER_RECORDS = 60_000
 MOST_DRIVER_RECORDS = 100_000
 
 _BY_LOWER = {name.lower(): name for name in READ_OPTIONS}

@@ -159,7 +159,7 @@ def test_stream(stream: Callable[..., Any], topics: Any, difference: Difference)
 
 
 def test_small_ranges_share_a_task(read: Callable[..., Any], topics: Any) -> None:
-    """The JVM makes a task for each range. In Python a task costs more than 5,000 records."""
+    """The JVM makes a task for each range. In Python a task costs more than reading them."""
     tasks = [
         read(by, subscribe=f"{topics.mixed},{topics.shrunk}").rdd.getNumPartitions()
         for by in (JVM, OURS)

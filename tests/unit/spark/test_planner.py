@@ -373,9 +373,10 @@ def test_tasks_follow_the_options() -> None:
         read = planned(Fake({}), **options).options
         return [sum(each.size for each in task) for task in tasks_of(ranges, read)]
 
-    assert sizes() == [6_000] * 4
+    assert sizes() == [24_000]
+    assert sizes(maxRecordsPerSharedTask="11999") == [6_000] * 4
     assert sizes(maxRecordsPerSharedTask="12000") == [12_000] * 2
-    assert sizes(maxRecordsPerSharedTask="12000", minPartitions="4") == [6_000] * 4
+    assert sizes(minPartitions="4") == [6_000] * 4
     assert sizes(maxRecordsPerPartition="2000") == [2_000] * 12
     assert sizes(minPartitions="8") == [3_000] * 8
     small = [PartitionRange("a", number, 0, 10) for number in range(40)]
@@ -398,8 +399,9 @@ def test_driver_reads_a_micro_batch_of_few_records_as_one_task() -> None:
         return [sum(each.size for each in task) for task in tasks_of(ranges, read, on_driver=True)]
 
     assert sizes() == [24_000]
-    assert sizes(maxRecordsOnDriver="24000") == [24_000]
-    assert sizes(maxRecordsOnDriver="23999") == [6_000] * 4
+    assert sizes(maxRecordsPerSharedTask="6000") == [24_000]
+    assert sizes(maxRecordsOnDriver="24000", maxRecordsPerSharedTask="6000") == [24_000]
+    assert sizes(maxRecordsOnDriver="23999", maxRecordsPerSharedTask="6000") == [6_000] * 4
     assert sizes(maxRecordsOnDriver="0", maxRecordsPerSharedTask="12000") == [12_000] * 2
     assert sizes(maxRecordsPerPartition="6000") == [6_000] * 4
     assert sizes(minPartitions="2") == [12_000] * 2

@@ -136,7 +136,7 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(
         reads.takes = prefetch.PATIENCE_S
     rows.fill(ONE)
     assert not rows.is_full
-    reasons = {"error": "no record", "memory": "none left", "bytes": "more than 10,000,000 bytes",
+    reasons = {"error": "no record", "memory": "none left", "bytes": "more than 24,000,000 bytes",
                "slow": "longer than 1 s"}  # fmt: skip
     assert reasons[wrong] in caplog.text
     reads.now += prefetch.PAUSE_S
@@ -152,7 +152,7 @@ def test_tasks_read_for_a_while_after_the_driver_could_not(
 
 def test_driver_reads_smaller_micro_batches_after_one_was_too_large() -> None:
     rows, reads = prefetching()
-    reads.bytes = 1_000
+    reads.bytes = 1_500
     rows.fill([(some(20_000),)])
     assert not rows.is_full
     reads.bytes = 1
@@ -161,7 +161,7 @@ def test_driver_reads_smaller_micro_batches_after_one_was_too_large() -> None:
     rows.fill([(some(10_000),)])
     assert rows.is_full
     reads.now += prefetch.PAUSE_S
-    reads.bytes = 1_000
+    reads.bytes = 1_500
     rows.fill([(some(20_000),)])  # the pause doubles, in spite of the small one
     reads.bytes = 1
     reads.now += 2 * prefetch.PAUSE_S - 1
@@ -282,10 +282,11 @@ def test_driver_reads_no_rows_that_spark_would_refuse(what: str) -> None:
 # -- the number of tasks
 
 PARTITIONS = [PartitionRange("a", number, 0, 1_000) for number in range(8)]
+SHARED = {"maxrecordspersharedtask": "4000"}
 
 
 def stream_tasks(monkeypatch: pytest.MonkeyPatch, schema: Any = None, **options: str) -> int:
-    source = CyKafkaDataSource({**GIVEN, **options})
+    source = CyKafkaDataSource({**GIVEN, **SHARED, **options})
     made: Any = source.streamReader(schema or source.schema())
     monkeypatch.setattr(made.plan, "ranges", lambda start, end: PARTITIONS)
     monkeypatch.setattr(made.prefetch, "_all", lambda ranges: [])
@@ -312,9 +313,9 @@ def test_number_of_tasks_depends_on_offsets_and_options_alone(
 def test_jobs_and_batches_have_the_tasks_of_shared_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = ReadOptions.of({**GIVEN, "includeheaders": "true"}, "stream")
+    options = ReadOptions.of({**GIVEN, **SHARED, "includeheaders": "true"}, "stream")
     working: Any = WorkingReader(options, "", SimpleNamespace(columns=("value",)))
-    batch: Any = CyKafkaDataSource(GIVEN).reader(source_schema(False))
+    batch: Any = CyKafkaDataSource({**GIVEN, **SHARED}).reader(source_schema(False))
     monkeypatch.setattr(working.plan, "ranges", lambda start, end: PARTITIONS)
 
     assert len(working.partitions({}, {})) == 2
