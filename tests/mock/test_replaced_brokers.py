@@ -7,13 +7,22 @@ the new one. The new brokers have the old ids, but other addresses: see patch 00
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 from machine import WAIT_S
-from relay import API_VERSIONS, FIND_COORDINATOR, METADATA, Relay, serving, switch_to
+from relay import (
+    API_VERSIONS,
+    FIND_COORDINATOR,
+    METADATA,
+    Relay,
+    serving,
+    switch_to,
+    without_broker,
+)
 from replaced_brokers import (
     LONGEST_S,
     MovingBroker,
@@ -247,3 +256,124 @@ def test_coordinator_missing_from_metadata_is_looked_up_again_soon(
     with producer.transaction(timeout=LONGEST_S):
         producer.produce(topic, b"y", partition=0)
     producer.close()
+
+
+class Hiding(Renaming):
+    """Leaves a broker out of its metadata answers, if one is set."""
+
+    hidden = ""
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        if request == METADATA and self.hidden:
+            answer = without_broker(answer, _packed(self.hidden))
+        return super().answer(request, answer)
+
+
+class Lost(Hiding):
+    """Gives no metadata answer that names a topic before `go_on` is set. It may die instead."""
+
+    def __init__(self, *arguments: Any, topic: str, dies: bool) -> None:
+        super().__init__(*arguments)
+        self.topic, self.dies = topic.encode(), dies
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        if request == METADATA and self.topic in answer:
+            self.asked.set()
+            if self.dies:
+                self.end()
+            else:
+                self.go_on.wait(WAIT_S)
+        return super().answer(request, answer)
+
+
+class OnceAsked(Hiding):
+    """Gives its metadata answers after another broker was asked for the topic."""
+
+    def __init__(self, *arguments: Any, asked: threading.Event) -> None:
+        super().__init__(*arguments)
+        self.asked = asked
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        if request == METADATA:
+            self.asked.wait(WAIT_S)
+        return super().answer(request, answer)
+
+
+# Only with a pattern the client always asks the coordinator for the brokers when it connects.
+@pytest.mark.parametrize(("pattern", "dies"), [(True, False), (True, True), (False, True)])
+def test_group_is_joined_soon_if_the_broker_that_was_asked_for_the_topic_is_lost(
+    mock_cluster_factory: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    topic: str,
+    pattern: bool,
+    dies: bool,
+) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    have_same_records([cluster], topic, make_producer)
+    cluster.set_partition_leader(topic, 0, 2)
+    cluster.set_coordinator("group", topic, 2)
+    first, second = cluster.bootstrap_servers.split(",")
+    names: dict[str, list[str]] = {}
+    addresses = {METADATA: names, FIND_COORDINATOR: names}
+    with (
+        serving(Lost(first, addresses, topic=topic, dies=dies)) as lost,
+        serving(OnceAsked(second, addresses, asked=lost.asked)) as coordinator,
+    ):
+        names.update({first: [lost.bootstrap_servers], second: [coordinator.bootstrap_servers]})
+        lost.hidden = second  # so that the first broker is asked
+        if not dies:
+            coordinator.hidden = first
+        consumer = make_consumer(
+            {"bootstrap.servers": lost.bootstrap_servers, "group.id": topic, "log_level": 0}
+        )
+        consumer.subscribe([f"^{topic}$" if pattern else topic])
+        message = consumer.poll(LONGEST_S)
+        lost.go_on.set()
+        consumer.close()
+        assert lost.asked.is_set()
+        assert message is not None
+        assert (message.error(), message.value()) == (None, b"first")
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_member_joins_with_its_new_topics_if_the_broker_that_was_asked_for_them_is_lost(
+    mock_cluster_factory: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    wait_until: Callable[..., None],
+    topic: str,
+    keeps: bool,
+) -> None:
+    cluster = mock_cluster_factory(brokers=2)
+    new = f"{topic}-new"
+    for name, leader in ((topic, 1), (new, 2)):
+        have_same_records([cluster], name, make_producer)
+        cluster.set_partition_leader(name, 0, leader)
+    cluster.set_coordinator("group", topic, 1)
+    consumer = make_consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers.split(",")[0],
+            "group.id": topic,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": 6000,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    assert consumer.poll(WAIT_S).topic() == topic
+    cluster.start_request_tracking()
+    cluster.set_rtt(3000, 1)
+    consumer.subscribe([topic, new] if keeps else [new])
+    cluster.wait_for_requests("Metadata")
+    cluster.set_coordinator("group", topic, 2)
+    cluster.set_partition_leader(topic, 0, 2)
+    cluster.broker_down(1)
+
+    def read() -> bool:
+        message = consumer.poll(0.1)
+        return message is not None and not message.error() and message.topic() == new
+
+    wait_until(read, lambda: None)
+    consumer.close()

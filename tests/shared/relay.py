@@ -20,6 +20,7 @@ __all__ = [
     "relay_before",
     "serving",
     "switch_to",
+    "without_broker",
 ]
 
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
@@ -64,17 +65,14 @@ class Relay(Switch):
         self._connections: set[socket.socket] = set()
 
     def answer(self, request: int, answer: bytes) -> bytes:
-        """Return the broker's answer with this address. On demand a metadata answer (version 9 or
-        newer) names no brokers."""
+        """Return the broker's answer with this address. On demand a metadata answer names no
+        brokers."""
         if request not in {METADATA, FIND_COORDINATOR}:
             return answer
         if request != METADATA or not self.names_none:
             return answer.replace(self._theirs, self._ours)
-        before = 4 + 1 + 4  # correlation id, empty tags, throttle time
-        behind = answer.index(self._theirs) + len(self._theirs)
-        behind += max(answer[behind], 1) + 1  # the rack or null, and empty tags
         self.none_named.set()
-        return answer[:before] + b"\x01" + answer[behind:]
+        return without_broker(answer, self._theirs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a new connection."""
@@ -97,6 +95,16 @@ class Relay(Switch):
         for connection in list(self._connections):
             with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def without_broker(answer: bytes, address: bytes) -> bytes:
+    """A metadata answer (version 9 or newer) without the broker of that host and port."""
+    count = 4 + 1 + 4  # behind correlation id, empty tags, throttle time
+    host = answer.index(address)
+    begin = host - 1 - 4  # the length of the host, and the broker's id
+    end = host + len(address)
+    end += max(answer[end], 1) + 1  # the rack or null, and empty tags
+    return answer[:count] + bytes([answer[count] - 1]) + answer[count + 1 : begin] + answer[end:]
 
 
 class _Connection(socketserver.StreamRequestHandler):

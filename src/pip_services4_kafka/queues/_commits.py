@@ -66,7 +66,12 @@ class Commits:
         """
         with contextlib.nullcontext() if leaving else self._turn:
             wanted = list(partitions)
-            if not leaving:
+            if leaving:
+                for partition in wanted:
+                    # A commit of `begin` may still be running, and nobody would repeat it.
+                    if partition.confirmed != partition.committed[0] or partition.committed[1]:
+                        partition.committed = None, ""
+            else:
                 wanted = [
                     p for p in wanted if p.owned and self._local.progress(p)[0] != p.committed[0]
                 ]

@@ -17,6 +17,7 @@ from pip_services4_commons.errors import (
 from pip_services_queues import receiving
 from pip_services_rig import in_thread
 
+from cykafka import KafkaError
 from cykafka.testing import live_handles
 from pip_services4_kafka.connect._session import Session
 from pip_services4_kafka.queues import KafkaMessageQueue, _receiver
@@ -69,6 +70,27 @@ def test_running_receiver_can_dead_letter_its_message_during_close(
     consumer = make_consumer()
     consumer.subscribe([f"{topic}.dlq"])
     assert read(consumer, 1)[0].value() == b"0"
+
+
+def test_close_repeats_a_commit_that_fails_meanwhile(
+    make_queue: Callable[..., Any],
+    bodies: Callable[..., Any],
+    received: Callable[..., list[str]],
+    committed: Callable[..., Any],
+    cluster: Any,
+    topic: str,
+    group: str,
+) -> None:
+    cluster.set_coordinator("group", group, 1)
+    queue = make_queue(**ONE, **{"options__kafka__auto.commit.interval.ms": 3_600_000})
+    queue.send_batch(None, bodies(1))
+    assert received(queue, 1) == ["0"]
+    failure = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    cluster.push_request_errors("OffsetCommit", [failure], 1, rtt_ms=500)
+    receiver = receiving(queue)
+    assert receiver._commits.begin(receiver.session)
+    queue.close(None)
+    assert committed(topic, group) == {1: 1}
 
 
 def test_connection_opened_during_its_close_is_open(
