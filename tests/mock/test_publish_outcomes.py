@@ -257,15 +257,19 @@ def test_callback_of_a_dropped_delivery_is_called(
 
 
 def test_callback_added_after_a_close_is_called(
-    make_producer: Any, topic: str, deliveries: Callable[[], int]
+    make_producer: Any, cluster: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
     """The values are borrowed. Their release is an event that no call serves after close()."""
     producer = make_producer({"queue.buffering.max.messages": 10})
-    producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
     calls: list[Delivery] = []
 
-    with pytest.raises(RuntimeError, match="closed") as raised:
-        producer.publish(topic, [b"x" * 1000] * 100)
+    cluster.set_rtt(500)  # the report comes while publish() waits for room
+    try:
+        producer.produce(topic, "a", on_delivery=lambda *_: producer.close())
+        with pytest.raises(RuntimeError, match="closed") as raised:
+            producer.publish(topic, [b"x" * 1000] * 100)
+    finally:
+        cluster.set_rtt(0)
     delivery = raised.value.delivery  # type: ignore[attr-defined]
     delivery.add_done_callback(calls.append)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-from cykafka import Consumer, KafkaException, Producer, TopicPartition
+from cykafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka.admin import NewTopic
 from cykafka.aio import AsyncAdminClient, AsyncConsumer, AsyncProducer
 from cykafka.error import ClosedError
@@ -92,7 +92,14 @@ def test_pipe_with_random_cancellations_copies_each_record_once(
 
         async def left(consumer: AsyncConsumer) -> int:
             places = [TopicPartition(topic, number) for number in range(4)]
-            done = await consumer.committed(places, WAIT_S)
+            try:
+                done = await consumer.committed(places, 1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                # Offsets are in the transaction that a cancelled commit has left. The next block
+                # completes it.
+                return count
             return count - sum(max(place.offset, 0) for place in done)
 
         async with AsyncConsumer(reading) as consumer, AsyncProducer(writing) as producer:
