@@ -68,7 +68,7 @@ class Commits:
             wanted = list(partitions)
             if leaving:
                 for partition in wanted:
-                    # A commit of `begin` may still be running, and nobody would repeat it.
+                    # The commit that `begin` has started may still fail. This one repeats it.
                     if partition.confirmed != partition.committed[0] or partition.committed[1]:
                         partition.committed = None, ""
             else:
