@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,26 +113,28 @@ def main_mirrors(mirrors: Iterable[Mirror], codenames: set[str]) -> list[Mirror]
     return [mirror for _, mirror in sorted(ranked.values(), key=lambda entry: entry[0])]
 
 
-def fetch(package: str, suites: Mapping[str, Suites], folder: Path) -> Iterator[tuple[Path, str]]:
-    """Download the upstream archive of `package` from each suite in turn.
+def fetch(package: str, version: str, suites: Mapping[str, Suites], folder: Path) -> Path:
+    """Download the upstream archive of `package` from the first suite that has the version.
 
     Parameters
     ----------
     package
         Name of the source package.
+    version
+        The wanted upstream version. apt downloads no other.
     suites
         Where to look, by distribution (`ID` of os-release).
     folder
         A temporary folder for everything apt writes.
 
-    Yields
-    ------
-    The archive and its origin. Each archive has passed apt's signature check.
+    Returns
+    -------
+    The archive, which has passed apt's signature check.
 
     Raises
     ------
     AptError
-        No suite yielded an archive; the message has the reason of each.
+        No suite has the version; the message has the reason of each.
     """
     if shutil.which("apt-get") is None:
         raise AptError("apt-get is not installed")
@@ -148,35 +150,59 @@ def fetch(package: str, suites: Mapping[str, Suites], folder: Path) -> Iterator[
     failures = []
     tries = [(mirror, suite) for mirror in mirrors for suite in wanted.suites]
     for number, (mirror, suite) in enumerate(tries):
+        apt = _Apt(folder / f"apt{number}", mirror.stanza(suite, wanted.components))
         try:
-            place = folder / f"apt{number}"
-            archive = _fetch_from(mirror, suite, wanted.components, package, place)
+            return apt.fetch(package, version)
         except AptError as error:
             failures.append(f"{suite}: {error}")
-        else:
-            yield archive, f"the distribution's source package in {suite}"
-    if len(failures) == len(tries):
-        raise AptError("; ".join(failures))
+    raise AptError("; ".join(failures))
 
 
-def _fetch_from(mirror: Mirror, suite: str, components: str, package: str, place: Path) -> Path:
-    download = place / "download"
-    for name in ("sources.d", "lists/partial", "cache/archives/partial", "download"):
-        (place / name).mkdir(parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        _open_to_sandbox(place)
-    (place / "sources.d" / "mirror.sources").write_text(mirror.stanza(suite, components))
-    configuration = place / "apt.conf"
-    configuration.write_text(_configuration(place))
-    try:
-        _apt(["update"], configuration, place)
-        _apt(["source", "--download-only", "--tar-only", package], configuration, download)
-    except subprocess.TimeoutExpired as error:
-        raise AptError(f"apt-get timed out after {APT_TIMEOUT_S} s") from error
-    archives = list(download.glob(f"{package}_*.orig.tar.*"))
-    if len(archives) != 1:
-        raise AptError(f"expected one archive of {package} from apt-get, got {len(archives)}")
-    return archives[0]
+class _Apt:
+    """An apt of its own in the folder `place`, with one source list."""
+
+    def __init__(self, place: Path, stanza: str) -> None:
+        self.configuration = place / "apt.conf"
+        self.download = place / "download"
+        for name in ("sources.d", "lists/partial", "cache/archives/partial", "download"):
+            (place / name).mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            _open_to_sandbox(place)
+        (place / "sources.d" / "mirror.sources").write_text(stanza)
+        self.configuration.write_text(_configuration(place))
+
+    def fetch(self, package: str, version: str) -> Path:
+        self._run("update")
+        source = ("source", "--download-only", "--tar-only")
+        uris = self._run(*source, "--print-uris", package)
+        names = re.findall(rf"\b{re.escape(package)}_(\S+)\.orig\.tar\.\w+ ", uris)
+        if names != [version]:
+            raise AptError(f"the suite has {', '.join(names) or 'no upstream archive'}")
+        self._run(*source, package)
+        (archive,) = self.download.glob(f"{package}_{version}.orig.tar.*")
+        return archive
+
+    def _run(self, *arguments: str) -> str:
+        try:
+            done = subprocess.run(
+                ["apt-get", "-q", "-c", str(self.configuration), *arguments],
+                cwd=self.download,
+                env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=APT_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AptError(f"apt-get timed out after {APT_TIMEOUT_S} s") from error
+        if done.returncode != 0:
+            errors = [line for line in done.stdout.splitlines() if line.startswith(("E:", "W:"))]
+            said = " ".join(errors[-3:]) or f"exit status {done.returncode}"
+            raise AptError(f"apt-get {arguments[0]}: {said}")
+        return done.stdout
 
 
 def _configuration(place: Path) -> str:
@@ -201,25 +227,6 @@ Acquire::Retries "1";
 Acquire::http::Timeout "20";
 Acquire::https::Timeout "20";
 """
-
-
-def _apt(arguments: list[str], configuration: Path, folder: Path) -> None:
-    done = subprocess.run(
-        ["apt-get", "-q", "-c", str(configuration), *arguments],
-        cwd=folder,
-        env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=APT_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        errors = [line for line in done.stdout.splitlines() if line.startswith(("E:", "W:"))]
-        said = " ".join(errors[-3:]) or f"exit status {done.returncode}"
-        raise AptError(f"apt-get {arguments[0]}: {said}")
 
 
 def _open_to_sandbox(place: Path) -> None:

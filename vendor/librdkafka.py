@@ -3,10 +3,9 @@
     python vendor/librdkafka.py [--json] [--mode bundled|system]
 
 Prints the prefix of the library (`--json`: everything that CMake needs). A build runs librdkafka's
-own `./configure` and `make`, because its CMake project leaves out macros that the library needs
-(2.14.2: HAVE_ATOMICS_32_ATOMIC, HAVE_ATOMICS_64_ATOMIC, HAVE_STRERROR_R). It needs Python's
-standard library, bash, make, patch, a C and a C++ compiler, and the headers of the libraries that
-librdkafka links to.
+own `./configure` and `make`, as upstream builds and tests it: its CMake project leaves out macros
+(2.15.1: HAVE_STRERROR_R). It needs Python's standard library, bash, make, patch, a C and a C++
+compiler, and the headers of the libraries that librdkafka links to.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from typing import Any
 
 from librdkafka_patches import Patch, load_patches
 from librdkafka_source import (
+    SETTING,
     Cache,
     Pin,
     Source,
     SourceError,
     VendorError,
     cache_folder,
-    extract,
+    copy_used,
     find_source,
     load_pin,
     log,
-    version_of,
 )
 
 SONAME = "librdkafka.so.1"
@@ -99,21 +98,25 @@ class Library:
 
 
 def facts_of(
-    kind: str, version: str, source: str, features: list[str], patches: list[str]
+    kind: str,
+    version: str,
+    *,
+    source: str,
+    checksum: str | None,
+    features: list[str],
+    patches: list[Patch],
 ) -> dict[str, Any]:
-    """The facts of a library for `cykafka.build_info()`.
-
-    `patches` are the names of its patches. The facts also contain the effect of each known patch.
-    """
-    known = load_patches()
+    """The facts of a library for `cykafka.build_info()`, and the effect of each known patch."""
     return {
         "kind": kind,
         "version": version,
         "source": source,
+        "sha256": checksum,
         "features": features,
-        "patches": [patch.name for patch in known if patch.name in patches],
+        "patches": [patch.name for patch in patches],
         "known_patches": {
-            patch.name: {"effect": patch.effect, "fixed_in": patch.fixed_in} for patch in known
+            patch.name: {"effect": patch.effect, "fixed_in": patch.fixed_in}
+            for patch in load_patches()
         },
     }
 
@@ -134,7 +137,9 @@ class Toolchain:
     def identity(self) -> str:
         """The compiler, the platform and the flags."""
         try:
+            # Without its name: make calls it cc, and CMake gcc.
             compiler = _output(self.cc, "--version").splitlines()[0]
+            compiler = compiler.removeprefix(Path(self.cc).name)
             target = _output(self.cc, "-dumpmachine").strip()
         except (OSError, subprocess.CalledProcessError, IndexError) as error:
             raise VendorError(
@@ -192,13 +197,15 @@ def find_system(pin: Pin) -> Library:
     try:
         if not pin.accepts(version):
             raise SourceError(
-                f"the system's version is {version}; at least {pin.oldest} is needed"
+                f"the system's version is {version}; at least {pin.version} is needed"
             )
         library = Path(lib_dir) / SONAME
         features = features_of(library)
     except (ValueError, OSError) as error:
         raise SourceError(f"cannot use the system's library: {error}") from error
-    facts = facts_of("system", version, "pkg-config", features, [])
+    facts = facts_of(
+        "system", version, source="pkg-config", checksum=None, features=features, patches=[]
+    )
     return Library(prefix, include_dir, str(library), facts)
 
 
@@ -216,17 +223,18 @@ def patches_for(version: str, pin: Pin) -> list[Patch]:
 
 def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
     """The pinned librdkafka from the cache; builds it if the cache lacks it."""
-    with cache.lock():
-        if not os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE"):
-            for checksum in pin.checksums:
-                key = build_key(pin.version, checksum, toolchain, patches_for(pin.version, pin))
-                if (cache.builds / key).is_dir():
-                    return _built(cache.builds / key)
-        source = find_source(pin, cache)
+    with cache.lock(), cache.scratch() as scratch:
+        if not os.environ.get(SETTING):
+            key = build_key(pin.version, pin.checksum, toolchain, load_patches())
+            if (cache.builds / key).is_dir():
+                return _built(cache.builds / key)
+        source = find_source(pin, cache, scratch)
+        log(f"source {source.version} from {source.origin}, sha256 {source.checksum}")
         patches = patches_for(source.version, pin)
         prefix = cache.builds / build_key(source.version, source.checksum, toolchain, patches)
         if not prefix.is_dir():
-            build(source, prefix, cache, toolchain, patches)
+            staged = build(source, scratch, cache.root / "build.log", toolchain, patches)
+            os.rename(staged, prefix)
         return _built(prefix)
 
 
@@ -240,47 +248,36 @@ def _built(prefix: Path) -> Library:
 
 
 def build(
-    source: Source, prefix: Path, cache: Cache, toolchain: Toolchain, patches: list[Patch]
-) -> None:
-    """Patch `source` and build it as a shared library; create `prefix` atomically."""
+    source: Source, scratch: Path, log_path: Path, toolchain: Toolchain, patches: list[Patch]
+) -> Path:
+    """Patch a copy of `source` in `scratch` and build it as a shared library; return its prefix."""
     check_modules()
-    with cache.scratch() as scratch:
-        tree = _tree_of(source, scratch / "source")
-        version = version_of(tree)
-        if not patches:
-            log(f"{version} is not the pinned version: building it without our patches")
-        for patch in patches:
-            patch.apply(tree)
-            log(f"patched {version}: {patch.name}")
-        log(f"building {version} (about a minute on two cores)")
-        run = _Runner(cache.root / "build.log", tree, _flags(toolchain, tree, version))
-        run("./configure", f"--cc={toolchain.cc}", *CONFIGURE_OPTIONS)
-        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-        run("make", "-C", "src", f"-j{jobs}", SONAME)
-        staged = scratch / "prefix"
-        _stage(tree, staged, version)
-        features = features_of(staged / "lib" / SONAME)
-        check_features(features)
-        facts = facts_of(
-            "bundled",
-            version,
-            f"sha256 {source.checksum}",
-            features,
-            [patch.name for patch in patches],
-        )
-        (staged / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
-        os.rename(staged, prefix)
-
-
-def _tree_of(source: Source, folder: Path) -> Path:
-    """A copy of the source, because the build runs in it."""
-    try:
-        if source.path.is_dir():
-            return Path(shutil.copytree(source.path, folder, symlinks=True))
-        folder.mkdir()
-        return extract(source.path, folder)
-    except SourceError as error:
-        raise VendorError(str(error)) from error
+    version = source.version
+    tree = copy_used(source.tree, scratch / "source")
+    if not patches:
+        log(f"{version} is not the pinned version: building it without cykafka's patches")
+    for patch in patches:
+        patch.apply(tree)
+        log(f"patched {version}: {patch.name}")
+    log(f"building {version} (about a minute on two cores)")
+    run = _Runner(log_path, tree, _flags(toolchain, tree, version))
+    run("./configure", f"--cc={toolchain.cc}", *CONFIGURE_OPTIONS)
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+    run("make", "-C", "src", f"-j{jobs}", SONAME)
+    staged = scratch / "prefix"
+    _stage(tree, staged, version)
+    features = features_of(staged / "lib" / SONAME)
+    check_features(features)
+    facts = facts_of(
+        "bundled",
+        version,
+        source=source.origin,
+        checksum=source.checksum,
+        features=features,
+        patches=patches,
+    )
+    (staged / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return staged
 
 
 def _flags(toolchain: Toolchain, tree: Path, version: str) -> dict[str, str]:
@@ -383,7 +380,7 @@ def locate(mode: str, pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
         ) from error
     for what, names in (
         ("features", missing_features(library.facts["features"])),
-        ("our patches", library.facts["known_patches"]),
+        ("cykafka's patches", library.facts["known_patches"]),
     ):
         if names:
             log(f"the system's {library.facts['version']} lacks {what}: {', '.join(names)}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import http.client
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -21,7 +23,12 @@ from pathlib import Path
 import apt_source
 
 PIN_FILE = Path(__file__).with_name("librdkafka.toml")
+SETTING = "CYKAFKA_LIBRDKAFKA_SOURCE"
+# What the build uses of the source. The archives of upstream, Debian and npm differ in the rest,
+# and in dot files.
+USED = ("LICENSE*", "Makefile", "configure", "configure.self", "lds-gen.py", "mklove", "src")
 RELEASE_TIMEOUT_S = 10
+NPM_TIMEOUT_S = 180
 Version = tuple[int, int, int]
 
 
@@ -38,7 +45,7 @@ def log(message: str) -> None:
 
 
 def parse_version(text: str) -> Version:
-    """`(2, 14, 2)` for any text that begins with `2.14.2`."""
+    """`(2, 15, 1)` for any text that begins with `2.15.1`."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     if found is None:
         raise ValueError(f"not a version: {text!r}")
@@ -50,19 +57,15 @@ class Pin:
     """The contents of librdkafka.toml."""
 
     version: str
-    oldest: str
+    checksum: str
     release_url: str
-    release_sha256: str
     debian_package: str
-    debian_sha256: str
     suites: dict[str, apt_source.Suites]
-
-    @property
-    def checksums(self) -> tuple[str, str]:
-        return self.release_sha256, self.debian_sha256
+    npm_package: str
 
     def accepts(self, version: str) -> bool:
-        return parse_version(version) >= parse_version(self.oldest)
+        """Whether cykafka works with this version: the pinned one or a newer one."""
+        return parse_version(version) >= parse_version(self.version)
 
 
 def load_pin(path: Path = PIN_FILE) -> Pin:
@@ -70,24 +73,23 @@ def load_pin(path: Path = PIN_FILE) -> Pin:
     debian = pin["debian"]
     return Pin(
         version=pin["version"],
-        oldest=pin["oldest"],
+        checksum=pin["sha256"],
         release_url=pin["release"]["url"].format(version=pin["version"]),
-        release_sha256=pin["release"]["sha256"],
         debian_package=debian["package"],
-        debian_sha256=debian["sha256"],
         suites={
             name: apt_source.Suites(tuple(table["suites"]), table["components"])
             for name, table in debian.items()
             if isinstance(table, dict)
         },
+        npm_package=pin["npm"]["package"],
     )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder or an archive with librdkafka's source, and its origin."""
+    """A folder with librdkafka's source; `origin` is the place that it came from."""
 
-    path: Path
+    tree: Path
     version: str
     checksum: str
     origin: str
@@ -95,7 +97,7 @@ class Source:
 
 @dataclass
 class Cache:
-    """The per-user cache: archives in `sources/`, built libraries in `builds/`.
+    """The per-user cache: source trees in `sources/`, built libraries in `builds/`.
 
     Files and folders under their final names are complete: the cache writes them in a scratch
     folder and then renames them. Use the cache inside `lock()`.
@@ -140,12 +142,6 @@ class Cache:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def keep(self, archive: Path, version: str, checksum: str) -> Path:
-        """Move a verified archive, already on this file system, into the cache."""
-        kept = self.sources / f"librdkafka-{version}-{checksum}.tar{archive.suffix}"
-        os.rename(archive, kept)
-        return kept
-
 
 def cache_folder(environment: dict[str, str] | os._Environ[str] = os.environ) -> Path:
     """CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
@@ -155,21 +151,41 @@ def cache_folder(environment: dict[str, str] | os._Environ[str] = os.environ) ->
     return Path(base).expanduser().absolute() / "cykafka"
 
 
-def sha256_of(path: Path) -> str:
-    """Checksum of an archive, or of a folder's files and their names."""
-    if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+# A source tree
+
+
+def used_files(tree: Path) -> list[str]:
+    """The files of a source tree that the build uses, as sorted relative POSIX paths."""
+    found = [path for pattern in USED for path in tree.glob(pattern)]
+    files = [file for path in found for file in (path, *path.rglob("*")) if file.is_file()]
+    relative = [file.relative_to(tree) for file in files]
+    return sorted(
+        name.as_posix()
+        for name in relative
+        if not any(part.startswith(".") for part in name.parts)
+    )
+
+
+def checksum_of(tree: Path) -> str:
+    """The SHA-256 of the names and contents of the used files."""
     digest = hashlib.sha256()
-    for file_path in sorted(path.rglob("*")):
-        name = file_path.relative_to(path)
-        if name.parts[0] != ".git" and file_path.is_file():
-            digest.update(f"{name}\0{sha256_of(file_path)}\0".encode())
+    for name in used_files(tree):
+        content = hashlib.sha256((tree / name).read_bytes()).hexdigest()
+        digest.update(f"{name}\0{content}\0".encode())
     return digest.hexdigest()
 
 
+def copy_used(tree: Path, folder: Path) -> Path:
+    """Copy the used files into `folder`, which is created."""
+    for name in used_files(tree):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tree / name, target)
+    return folder
+
+
 def version_of(tree: Path) -> str:
-    """The version that a source folder's header declares."""
+    """The version that a source tree's header declares."""
     header = tree / "src" / "rdkafka.h"
     try:
         text = header.read_text(errors="replace")
@@ -182,23 +198,46 @@ def version_of(tree: Path) -> str:
     return f"{number[0]}.{number[1]}.{number[2]}"
 
 
+def checked(tree: Path, pin: Pin, origin: str) -> Source:
+    """The source in `tree`.
+
+    Raises
+    ------
+    SourceError
+        The tree claims to be the pinned version and has another checksum.
+    """
+    version, checksum = version_of(tree), checksum_of(tree)
+    if version == pin.version and checksum != pin.checksum:
+        raise SourceError(
+            f"the files differ from librdkafka {version}'s: their sha256 is {checksum}, not "
+            f"{pin.checksum}; use an unchanged copy"
+        )
+    return Source(tree, version, checksum, origin)
+
+
 def extract(archive: Path, folder: Path) -> Path:
-    """Unpack an archive of one folder; no member may land outside `folder`."""
+    """Unpack an archive into `folder`, and return the source tree in it.
+
+    No member may land outside `folder`.
+    """
     try:
         with tarfile.open(archive) as tar:
-            members = [_checked(member) for member in tar]
+            members = [_safe(member) for member in tar]
             if hasattr(tarfile, "data_filter"):
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder, members)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise SourceError(f"cannot unpack {archive.name}: {error}") from error
-    trees = [entry for entry in folder.iterdir() if entry.is_dir()]
-    if len(trees) != 1:
-        raise SourceError(f"expected one folder in {archive.name}, found {len(trees)}")
-    return trees[0]
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        reason = str(error).partition(":\n")[0]
+        raise SourceError(
+            f"cannot unpack {archive.name}: {reason}; download the archive again"
+        ) from error
+    headers = sorted(folder.rglob("src/rdkafka.h"), key=lambda header: len(header.parts))
+    if not headers:
+        raise SourceError(f"{archive.name} is not librdkafka's source: no src/rdkafka.h")
+    return headers[0].parents[1]
 
 
-def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _safe(member: tarfile.TarInfo) -> tarfile.TarInfo:
     # Python before 3.11.4 has no `data` filter. This refuses unsafe members; librdkafka's archive
     # has none.
     path = Path(member.name)
@@ -208,109 +247,142 @@ def _checked(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def from_setting(setting: str, pin: Pin, cache: Cache) -> Source:
+# Places
+
+
+def from_setting(setting: str, pin: Pin, scratch: Path) -> Source:
     """The folder or archive of CYKAFKA_LIBRDKAFKA_SOURCE."""
     path = Path(setting).expanduser().absolute()
     if not path.exists():
-        raise SourceError(f"{path} does not exist")
-    checksum = sha256_of(path)
-    if path.is_dir():
-        version = version_of(path)
-    else:
-        with cache.scratch() as folder:
-            version = version_of(extract(path, folder))
-    if not pin.accepts(version):
-        raise SourceError(f"{path} is {version}; at least {pin.oldest} is needed")
-    known = "checksum as pinned" if checksum in pin.checksums else f"sha256 {checksum}, unpinned"
-    return Source(path, version, checksum, f"CYKAFKA_LIBRDKAFKA_SOURCE ({known})")
+        raise SourceError("no such file or folder")
+    source = checked(path if path.is_dir() else extract(path, scratch / "unpacked"), pin, SETTING)
+    if not pin.accepts(source.version):
+        raise SourceError(f"librdkafka {source.version} is too old; use {pin.version} or newer")
+    return source
 
 
-def from_cache(pin: Pin, cache: Cache) -> Source:
-    """The pinned archive that an earlier run has cached."""
-    for checksum in pin.checksums:
-        for path in cache.sources.glob(f"librdkafka-{pin.version}-{checksum}.tar*"):
-            if sha256_of(path) == checksum:
-                return Source(path, pin.version, checksum, f"{path}")
-            log(f"removed {path}: its checksum is wrong")
-            path.unlink()
-    raise SourceError(f"no archive of {pin.version} in {cache.sources}")
+def from_cache(pin: Pin, cache: Cache) -> Source | None:
+    """The pinned source that an earlier run has cached."""
+    for tree in cache.sources.glob(f"{pin.version}-*/"):
+        if checksum_of(tree) == pin.checksum:
+            return Source(tree, pin.version, pin.checksum, tree.name.removeprefix(f"{pin.version}-"))
+        log(f"removed {tree}: its checksum is wrong")
+        shutil.rmtree(tree)
+    return None
 
 
-def from_release(pin: Pin, cache: Cache) -> Source:
-    """Upstream's archive of the pinned version, verified by its checksum."""
-    with cache.scratch() as folder:
-        archive = folder / "release.tar.gz"
+def from_release(pin: Pin, folder: Path) -> Path:
+    """Upstream's archive of the pinned version."""
+    archive = folder / "release.tar.gz"
+    try:
+        with (
+            urllib.request.urlopen(pin.release_url, timeout=RELEASE_TIMEOUT_S) as answer,
+            archive.open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file)
+    except (OSError, http.client.HTTPException) as error:
+        raise SourceError(f"{pin.release_url}: {error}") from error
+    return archive
+
+
+def from_debian(pin: Pin, folder: Path) -> Path:
+    """The archive in the source package of Debian or Ubuntu."""
+    # Not in `folder`: as root, apt downloads as another user, who may lack access to the cache.
+    with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as private:
         try:
-            with (
-                urllib.request.urlopen(pin.release_url, timeout=RELEASE_TIMEOUT_S) as answer,
-                archive.open("wb") as file,
-            ):
-                shutil.copyfileobj(answer, file)
-        except (OSError, http.client.HTTPException) as error:
-            raise SourceError(f"{pin.release_url}: {error}") from error
-        checksum = sha256_of(archive)
-        if checksum != pin.release_sha256:
-            raise SourceError(
-                f"{pin.release_url}: its sha256 is {checksum}, not {pin.release_sha256} as pinned"
+            archive = apt_source.fetch(
+                pin.debian_package, pin.version, pin.suites, Path(private)
             )
-        kept = cache.keep(archive, pin.version, checksum)
-    return Source(kept, pin.version, checksum, f"{pin.release_url} (checksum as pinned)")
-
-
-def from_apt(pin: Pin, cache: Cache) -> Source:
-    """The pinned archive from the source package of Debian or Ubuntu."""
-    refused = []
-    # Not into the cache: as root, apt downloads as another user, who may lack access there.
-    with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as folder:
-        try:
-            for archive, origin in apt_source.fetch(pin.debian_package, pin.suites, Path(folder)):
-                checksum = sha256_of(archive)
-                if checksum == pin.debian_sha256:
-                    with cache.scratch() as scratch:
-                        near = Path(shutil.copy(archive, scratch))
-                        kept = cache.keep(near, pin.version, checksum)
-                    return Source(kept, pin.version, checksum, f"{origin} (checksum as pinned)")
-                refused.append(
-                    f"{origin} has {archive.name} with sha256 {checksum}, not {pin.version} "
-                    f"with {pin.debian_sha256} as pinned"
-                )
         except apt_source.AptError as error:
-            refused.append(str(error))
-    raise SourceError("; ".join(refused))
+            raise SourceError(str(error)) from error
+        return Path(shutil.copy(archive, folder))
 
 
-def find_source(pin: Pin, cache: Cache) -> Source:
+def from_npm(pin: Pin, folder: Path) -> Path:
+    """The archive of the package that npm fetches, with the user's settings for npm."""
+    command = ["npm", "pack", pin.npm_package, "--json", "--ignore-scripts"]
+    retries = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+    try:
+        done = subprocess.run(
+            [*command, *retries, f"--pack-destination={folder}"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=NPM_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"npm timed out after {NPM_TIMEOUT_S} s") from error
+    except OSError as error:
+        raise SourceError(f"cannot run npm: {error.strerror}") from error
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        raise SourceError(f"npm pack {pin.npm_package}: {_npm_error(done)}")
+    return archives[0]
+
+
+def _npm_error(done: subprocess.CompletedProcess[str]) -> str:
+    try:
+        error = json.loads(done.stdout)["error"]
+        return f"{error['code']}: {error['summary']}"
+    except (ValueError, LookupError, TypeError):
+        return f"exit status {done.returncode}"
+
+
+# In the order in which they are tried; the names are the origins of sources.
+PLACES: dict[str, Callable[[Pin, Path], Path]] = {
+    "release": from_release,
+    "debian": from_debian,
+    "npm": from_npm,
+}
+
+
+def fetch(place: str, pin: Pin, cache: Cache) -> Source:
+    """Fetch the source from one of PLACES into the cache."""
+    with cache.scratch() as folder:
+        tree = extract(PLACES[place](pin, folder), folder / "unpacked")
+        source = checked(tree, pin, place)
+        if source.version != pin.version:
+            raise SourceError(f"the archive has librdkafka {source.version}, not {pin.version}")
+        kept = cache.sources / f"{pin.version}-{place}"
+        os.rename(copy_used(tree, folder / "used"), kept)
+    return Source(kept, source.version, source.checksum, place)
+
+
+def find_source(pin: Pin, cache: Cache, scratch: Path) -> Source:
     """The first usable source, in the order CONTRIBUTING.md gives.
+
+    Parameters
+    ----------
+    pin
+        The wanted version.
+    cache
+        Where fetched sources are kept. The caller holds its lock.
+    scratch
+        A folder for the archive of CYKAFKA_LIBRDKAFKA_SOURCE.
 
     Raises
     ------
     VendorError
-        No source is usable; the message has each place, its failure and what to set.
+        No source is usable. The failure of each place is in the log; the message says what to do.
     """
-    setting = os.environ.get("CYKAFKA_LIBRDKAFKA_SOURCE")
+    setting = os.environ.get(SETTING)
     if setting:
         try:
-            return from_setting(setting, pin, cache)
+            return from_setting(setting, pin, scratch)
         except SourceError as error:  # an explicit setting: do not fall back to another source
-            raise VendorError(f"CYKAFKA_LIBRDKAFKA_SOURCE: {error}") from error
-    places: list[tuple[str, Callable[[Pin, Cache], Source]]] = [
-        ("the cache", from_cache),
-        ("the upstream release", from_release),
-        ("the source package of Debian or Ubuntu", from_apt),
-    ]
-    failures = ["CYKAFKA_LIBRDKAFKA_SOURCE: not set"]
-    for name, look in places:
+            raise VendorError(f"{SETTING}={setting}: {error}") from error
+    if cached := from_cache(pin, cache):
+        return cached
+    for place in PLACES:
         try:
-            source = look(pin, cache)
+            return fetch(place, pin, cache)
         except SourceError as error:
-            failures.append(f"{name}: {error}")
-            log(f"no source from {failures[-1]}")
-        else:
-            log(f"source {source.version} from {source.origin}")
-            return source
-    tried = "\n".join(f"  - {failure}" for failure in failures)
+            log(f"no source from {place}: {error}")
+    npm = "" if shutil.which("npm") else "install npm, or "
     raise VendorError(
-        f"no source of librdkafka {pin.version} found. Tried:\n{tried}\n"
-        f"Set CYKAFKA_LIBRDKAFKA_SOURCE to its source folder or archive ({pin.release_url}), or "
-        f"install librdkafka >= {pin.oldest} with its headers and set CYKAFKA_LIBRDKAFKA=system."
+        f"no place has the source of librdkafka {pin.version} (see the reasons above): {npm}"
+        f"download {pin.release_url} on another machine and set {SETTING} to the archive"
     )

@@ -8,4 +8,4 @@ __all__ = ["DeserializingShareConsumer"]
 
 
 class DeserializingShareConsumer(ShareConsumer):
-    """A ShareConsumer that deserializes. As ShareConsumer, it needs librdkafka 2.15.0 or newer."""
+    """A ShareConsumer that deserializes. cykafka does not support share groups yet."""

@@ -1,4 +1,5 @@
-"""Idempotent producers: order, and each record once, while their connections break."""
+"""Idempotent producers on a real broker, which accepts any first sequence of a producer that it
+does not know."""
 
 from __future__ import annotations
 
@@ -7,116 +8,108 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
-from relay import relay_before
+from relay import PRODUCE, Relay, serving
 
-from cykafka import Consumer, ElectionType, Producer, TopicPartition
-from cykafka.admin import AdminClient
+import cykafka
+from cykafka import TopicPartition
+from cykafka.admin import AdminClient, NewTopic
 
 pytestmark = pytest.mark.ours
 
-RECORDS, CUTS = 20_000, 10
+
+class Damaging(Relay):
+    """Changes a byte of one record on its way: the broker refuses the request once."""
+
+    def __init__(self, bootstrap_servers: str, record: bytes) -> None:
+        super().__init__(bootstrap_servers)
+        self.record = record
+
+    def request(self, number: int, request: bytes) -> bytes:
+        if number == PRODUCE and self.record and self.record in request:
+            request = request.replace(self.record, self.record.swapcase())
+            self.record = b""
+        return request
 
 
-def test_records_keep_their_order_and_are_there_once_when_connections_break(
-    cluster: Any, topic: str
-) -> None:
-    delivered: list[int] = []
-    with relay_before(cluster.bootstrap_servers) as relay:
-        config = {
+def produce(
+    relay: Relay, make_producer: Callable[..., Any], topic: str, size: int
+) -> tuple[Any, list[Any]]:
+    """An idempotent producer whose requests have `size` records; the errors of its records."""
+    errors: list[Any] = []
+    producer = make_producer(
+        {
             "bootstrap.servers": relay.bootstrap_servers,
             "enable.idempotence": True,
-            "linger.ms": 0,
-            "batch.num.messages": 20,
-            "reconnect.backoff.ms": 10,
-            "retry.backoff.ms": 10,
+            "batch.num.messages": size,
+            "linger.ms": 100,
             "log_level": 0,
-        }
-        with Producer(config) as producer:
-
-            def note(error: Any, message: Any) -> None:
-                assert error is None
-                delivered.append(int(message.value()))
-
-            for number in range(RECORDS):
-                producer.produce(topic, str(number), partition=0, on_delivery=note)
-                if number % (RECORDS // CUTS) == RECORDS // CUTS - 1:
-                    before = len(delivered)
-                    while len(delivered) == before:  # requests are on their way
-                        producer.poll(0.01)
-                    relay.cut()
-            assert producer.flush(WAIT_S) == 0
-    assert delivered == list(range(RECORDS))
-    check_content(cluster.bootstrap_servers, topic, RECORDS)
+        },
+        on_delivery=lambda error, _: errors.append(error),
+    )
+    return producer, errors
 
 
-def test_records_keep_their_order_and_are_there_once_when_the_leader_changes(
-    three: Any, unique: Callable[[str], str], wait_until: Callable[..., None]
+def stored(make_consumer: Callable[..., Any], topic: str) -> list[bytes]:
+    consumer = make_consumer()
+    partition = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, timeout=WAIT_S)
+    consumer.assign([partition])
+    found: list[bytes] = []
+    while len(found) < end:
+        found += [message.value() for message in consumer.consume(end - len(found), WAIT_S)]
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 10])
+def test_records_of_a_refused_first_request_are_not_lost(
+    kafka_cluster: Any,
+    topic: str,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    size: int,
 ) -> None:
-    topic = unique("led")
-    three.create_topic(topic, 1, 3)
-    sent, delivered, leaders = 0, [], []
-    servers = {"bootstrap.servers": three.bootstrap_servers, "log_level": 0}
-    config = {
-        **servers,
-        "enable.idempotence": True,
-        "linger.ms": 0,
-        "batch.num.messages": 20,
-        "reconnect.backoff.ms": 10,
-        "retry.backoff.ms": 10,
-    }
-    with Producer(config) as producer, AdminClient(servers) as admin:
-
-        def note(error: Any, message: Any) -> None:
-            assert error is None
-            delivered.append(int(message.value()))
-
-        def send() -> None:
-            nonlocal sent
-            while len(producer) < 1_000:
-                producer.produce(topic, str(sent), partition=0, on_delivery=note)
-                sent += 1
-            producer.poll(0.005)
-
-        def partition() -> Any:
-            return admin.list_topics(topic, WAIT_S).topics[topic].partitions[0]
-
-        def led_by_another() -> bool:
-            return partition().leader not in (-1, leaders[-1])
-
-        def more_delivered() -> bool:
-            return len(delivered) > before
-
-        leaders.append(partition().leader)
-        node = three.nodes[leaders[0] - 1]
-        for change in (node.kill, lambda: elect(admin, topic)):
-            before = len(delivered)
-            wait_until(more_delivered, send)  # requests are on their way
-            change()
-            wait_until(led_by_another, send)
-            leaders.append(partition().leader)
-            before = len(delivered)
-            wait_until(more_delivered, send)
-            if not node.alive:
-                node.start()
-                wait_until(lambda: len(partition().isrs) == 3, send)
+    values = [b"record-%d;" % number for number in range(100)]
+    with serving(Damaging(kafka_cluster.bootstrap_servers, values[0])) as relay:
+        producer, errors = produce(relay, make_producer, topic, size)
+        for value in values:
+            producer.produce(topic, value, partition=0)
         assert producer.flush(WAIT_S) == 0
-    assert leaders[2] == leaders[0] != leaders[1]
-    assert delivered == list(range(sent))
-    check_content(three.bootstrap_servers, topic, sent)
+        producer.close()
+        assert relay.record == b""
+    assert errors == [None] * len(values)
+    assert stored(make_consumer, topic) == values
 
 
-def elect(admin: AdminClient, topic: str) -> None:
-    """Give the partition back to its preferred leader."""
-    place = TopicPartition(topic, 0)
-    assert admin.elect_leaders(ElectionType.PREFERRED, [place]).result() == {place: None}
-
-
-def check_content(servers: str, topic: str, count: int) -> None:
-    """Check that the partition has the numbers up to `count`, once and in their order."""
-    with Consumer({"bootstrap.servers": servers, "group.id": topic}) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: list[int] = []
-        while len(found) < count:
-            found += [int(message.value()) for message in consumer.consume(count, WAIT_S)]
-        assert found == list(range(count))
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S)[1] == count
+def test_records_refused_by_a_topic_that_was_created_anew_have_their_true_outcome(
+    kafka_cluster: Any,
+    unique: Callable[[str], str],
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+) -> None:
+    """The producer's records are in order, or it fails: the broker has lost its sequence."""
+    topic = unique("anew")
+    values = [b"record-%d;" % number for number in range(100)]
+    with (
+        serving(Damaging(kafka_cluster.bootstrap_servers, values[0])) as relay,
+        AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers}) as admin,
+    ):
+        kafka_cluster.create_topic(topic, 1)
+        producer, errors = produce(relay, make_producer, topic, 10)
+        for number in range(30):
+            producer.produce(topic, b"before-%d" % number, partition=0)
+        assert producer.flush(WAIT_S) == 0
+        assert errors == [None] * 30
+        del errors[:]
+        admin.delete_topics([topic])[topic].result(WAIT_S)
+        kafka_cluster.create_topic(topic, 1)
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(WAIT_S) == 0
+        producer.close()
+        assert relay.record == b""
+    assert len(errors) == len(values)
+    assert errors.count(None) == len(stored(make_consumer, topic)) < len(values)
+    assert {error.code() for error in errors if error} <= {
+        cykafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        cykafka.KafkaError._PURGE_QUEUE,
+    }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from machine import WAIT_S
 
-from cykafka import Producer
+from cykafka import Consumer, KafkaError, Producer, TopicPartition
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
@@ -77,3 +77,39 @@ def test_producer_that_waits_for_answers_uses_no_cpu(tracked: MockCluster) -> No
         tracked.set_rtt(0)
         assert producer.flush(WAIT_S) == 0
     assert delivered == [None] * 10 * 10 * WINDOW
+
+
+def test_first_request_of_a_partition_is_sent_alone(tracked: MockCluster) -> None:
+    """A broker that does not know the producer would accept the second one without the first."""
+    delivered: list[object] = []
+    tracked.set_rtt(RTT_MS)
+    config = {"bootstrap.servers": tracked.bootstrap_servers, "enable.idempotence": True}
+    with Producer({**config, "batch.num.messages": 10, "linger.ms": 1}) as producer:
+        produce(producer, 3, delivered)
+        tracked.wait_for_requests("Produce", timeout=WAIT_S)
+        assert producer.flush(WAIT_S) == 0
+    assert delivered == [None] * 30
+    first, *others = (request.timestamp for request in tracked.requests("Produce"))
+    assert len(others) == 2
+    assert min(others) - first > RTT_MS / 1000 * 0.9
+    assert max(others) - min(others) < RTT_MS / 1000 / 2
+
+
+@pytest.mark.parametrize("refused", range(WINDOW + 1))
+def test_refused_records_are_sent_again_whatever_the_broker_accepts_later(
+    tracked: MockCluster, refused: int
+) -> None:
+    # The mock does not check the sequence of requests, as if it did not know the producer.
+    delivered: list[object] = []
+    with slow_producer(tracked, linger_ms=5) as producer:
+        errors = [KafkaError.NO_ERROR] * refused + [KafkaError.NOT_LEADER_FOR_PARTITION]
+        tracked.push_request_errors("Produce", errors)
+        produce(producer, WINDOW + 1, delivered)
+        tracked.wait_for_requests("Produce", min(refused + 1, WINDOW), timeout=RTT_MS / 1000)
+        tracked.set_rtt(0)
+        assert producer.flush(WAIT_S) == 0
+    assert delivered == [None] * 10 * (WINDOW + 1)
+    servers = {"bootstrap.servers": tracked.bootstrap_servers, "group.id": "g"}
+    with Consumer(servers) as consumer:
+        _, end = consumer.get_watermark_offsets(TopicPartition("t", 0))
+    assert end == 1 + len(delivered)

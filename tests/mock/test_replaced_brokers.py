@@ -238,7 +238,8 @@ def test_coordinator_missing_from_metadata_is_looked_up_again_soon(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "transactional.id": topic,
-            **MUCH_LATER,
+            "reconnect.backoff.ms": 500,
+            "reconnect.backoff.max.ms": 60_000,
             "log_level": 0,
         }
     )

@@ -1,4 +1,4 @@
-"""Relays between clients and a broker that change the broker's answers."""
+"""Relays between clients and a broker that change requests and answers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = [
     "API_VERSIONS",
     "FIND_COORDINATOR",
     "METADATA",
+    "PRODUCE",
     "Relay",
     "Switch",
     "relay_before",
@@ -26,7 +27,7 @@ __all__ = [
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
 # The numbers of requests in Kafka's protocol.
-METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
+PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 3, 10, 18
 
 
 class Switch(socketserver.ThreadingTCPServer):
@@ -43,6 +44,10 @@ class Switch(socketserver.ThreadingTCPServer):
         """Send new connections to this broker, ``host:port``."""
         host, port = bootstrap_servers.split(":")
         self.broker = host, int(port)
+
+    def request(self, number: int, request: bytes) -> bytes:
+        """Return the broker's version of a client's request of that number."""
+        return request
 
     def answer(self, request: int, answer: bytes) -> bytes:
         """Return the clients' version of the broker's answer to a request of that number."""
@@ -119,11 +124,11 @@ class _Connection(socketserver.StreamRequestHandler):
             broker.makefile("rb") as answers,
         ):
             while request := _read(self.rfile):
-                _write(broker, request)
+                (number,) = struct.unpack_from(">h", request)
+                _write(broker, self.server.request(number, request))
                 answer = _read(answers)
                 if not answer:
                     return
-                (number,) = struct.unpack_from(">h", request)
                 _write(self.connection, self.server.answer(number, answer))
 
 

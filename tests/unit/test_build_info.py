@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -25,7 +26,8 @@ def test_build_info_names_versions_and_the_library() -> None:
     assert info["cykafka"] == cykafka.version()
     assert info["librdkafka"] == cykafka.libversion()[0]
     assert info["librdkafka_path"] == str(PACKAGE / "librdkafka.so.1")
-    assert info["librdkafka_source"].startswith("sha256 ")
+    assert info["librdkafka_source"] in {"release", "debian", "npm", "CYKAFKA_LIBRDKAFKA_SOURCE"}
+    assert re.fullmatch(r"[0-9a-f]{64}", info["librdkafka_sha256"])
     assert info["missing_patches"] == []
     assert len(info["patches"]) == len(set(info["patches"])) >= 3
     assert {"ssl", "sasl_gssapi", "zstd"} <= set(info["features"])
@@ -51,10 +53,11 @@ def test_foreign_library_warns_once(
         """
         import cykafka.admin, cykafka.testing
         info = kafka.build_info()
-        print(info["librdkafka_source"], info["patches"], len(info["missing_patches"]))
+        print(info["librdkafka_source"], info["librdkafka_sha256"], info["patches"],
+              len(info["missing_patches"]))
         """
     )
-    assert done.stdout == f"system [] {len(cykafka.build_info()['patches'])}\n"
+    assert done.stdout == f"system None [] {len(cykafka.build_info()['patches'])}\n"
     assert done.stderr.count("RuntimeWarning") == 1, done.stderr
     for words in (str(tmp_path), "close() hangs", "crashes", "CYKAFKA_LIBRDKAFKA=bundled"):
         assert words in done.stderr
@@ -68,6 +71,7 @@ def unpatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         facts: dict[str, Any] = {
             "kind": "system",
             "source": "pkg-config",
+            "sha256": None,
             "patches": [],
             "known_patches": {"0001-it": {"effect": "it hangs", "fixed_in": fixed_in}},
         }
@@ -83,7 +87,7 @@ def test_unpatched_system_library_warns(
     unpatched: Callable[..., None], fixed_in: str | None
 ) -> None:
     unpatched(fixed_in)
-    with pytest.warns(RuntimeWarning, match=r"librdkafka \S+ \(/.*\) lacks patches .*: it hangs"):
+    with pytest.warns(RuntimeWarning, match=r"librdkafka \S+ \(/.*\) lacks cykafka's patches: it hangs"):
         _build_info.warn_unless_patched()
     assert cykafka.build_info()["missing_patches"] == ["0001-it"]
 

@@ -64,6 +64,8 @@ def test_version_prints_the_parts_of_the_build(capsys: pytest.CaptureFixture[str
     info = cykafka.build_info()
     assert list(printed) == list(info)
     assert printed["librdkafka"] == cykafka.libversion()[0]
+    assert printed["librdkafka_source"] == info["librdkafka_source"]
+    assert printed["librdkafka_sha256"] == info["librdkafka_sha256"]
     assert printed["patches"].split() == info["patches"]
     assert printed["missing_patches"] == "none"
     assert "snappy" in printed["features"].split()

@@ -12,9 +12,10 @@ import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ VENDOR = Path(__file__).parents[2] / "vendor"
 TIMEOUT_S = 60
 FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
 # A library with the functions that the build calls, so that a build takes a second. Its version is
-# not the pinned one, so no patch applies to it.
+# not the pinned one, so the build does not patch it.
 FAKE_TREE = {
     "configure": """\
 #!/bin/sh
@@ -35,7 +36,7 @@ include ../Makefile.config
 librdkafka.so.1: rdkafka.c
 \t$(CC) $(CFLAGS) $(LDFLAGS) -shared -fPIC -o $@ rdkafka.c
 """,
-    "src/rdkafka.h": "#define RD_KAFKA_VERSION 0x020f00ff\n",
+    "src/rdkafka.h": "#define RD_KAFKA_VERSION 0x021000ff\n",
     "src/rdkafka_mock.h": "",
     "src/rdkafka.c": """\
 #include <string.h>
@@ -49,6 +50,7 @@ int rd_kafka_conf_get(void *conf, const char *name, char *value, size_t *size) {
 """,
     "LICENSES.txt": "",
 }
+PINNED = "0x020f01ff"
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +75,7 @@ def apt() -> ModuleType:
 
 
 @pytest.fixture
-def cache(src: ModuleType, tmp_path: Path) -> Iterator[object]:
+def cache(src: ModuleType, tmp_path: Path) -> Iterator[Any]:
     cache = src.Cache(tmp_path / "cache")
     with cache.lock():
         yield cache
@@ -90,114 +92,215 @@ def write_tree(folder: Path, features: str = FEATURES, **changes: str) -> Path:
     return folder
 
 
-def write_archive(path: Path, version: str = "0x020e02ff") -> Path:
-    header = f"#define RD_KAFKA_VERSION {version}\n".encode()
+def write_archive(path: Path, version: str = PINNED, inside: str = "librdkafka-x") -> Path:
+    """An archive with a source tree in the folder `inside`, and more files than the build uses."""
+    files = {
+        f"{inside}/src/rdkafka.h": f"#define RD_KAFKA_VERSION {version}\n",
+        f"{inside}/.gitignore": path.name,
+        f"{inside}/examples/{path.name}.c": "",
+        "README": "",
+    }
     with tarfile.open(path, "w:gz") as tar:
-        member = tarfile.TarInfo("librdkafka-x/src/rdkafka.h")
-        member.size = len(header)
-        tar.addfile(member, io.BytesIO(header))
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
     return path
 
 
 @pytest.fixture
-def pin(src: ModuleType, tmp_path: Path) -> object:
-    """The real pin, but with a local release archive and without a distribution's."""
+def pin(src: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The real pin, for a local release archive. No other place has that source."""
     archive = write_archive(tmp_path / "release.tar.gz")
+    monkeypatch.setitem(src.PLACES, "debian", nothing(src))
+    monkeypatch.setitem(src.PLACES, "npm", nothing(src))
     return dataclasses.replace(
         src.load_pin(),
         release_url=archive.as_uri(),
-        release_sha256=src.sha256_of(archive),
-        suites={},
+        checksum=src.checksum_of(src.extract(archive, tmp_path / "release")),
     )
+
+
+def nothing(src: ModuleType) -> Callable[..., Path]:
+    def nothing(*_: object) -> Path:
+        raise src.SourceError("has nothing")
+
+    return nothing
 
 
 def test_pin_is_complete(src: ModuleType) -> None:
     pin = src.load_pin()
     assert pin.version in pin.release_url
     assert pin.accepts(pin.version)
-    assert not pin.accepts("2.0.2")
-    assert all(len(checksum) == 64 for checksum in pin.checksums)
+    assert not pin.accepts("2.14.2")
+    assert re.fullmatch(r"[0-9a-f]{64}", pin.checksum)
     assert {"debian", "ubuntu"} <= set(pin.suites)
+    assert re.fullmatch(r"@\w+/[\w-]+@\d+\.\d+\.\d+", pin.npm_package)
 
 
 # Order
 
 
 def test_source_setting_takes_precedence(
-    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    src.find_source(pin, cache)  # this fills the cache
+    src.find_source(pin, cache, tmp_path)  # this fills the cache
     tree = write_tree(tmp_path / "tree")
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tree))
-    assert src.find_source(pin, cache).path == tree
+    source = src.find_source(pin, cache, tmp_path)
+    assert (source.tree, source.version, source.origin) == (tree, "2.16.0", src.SETTING)
 
 
-def test_wrong_source_setting_is_an_error(
-    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_archive_of_the_source_setting_may_be_any_of_the_places(
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tmp_path / "nowhere"))
-    with pytest.raises(src.VendorError, match=r"CYKAFKA_LIBRDKAFKA_SOURCE: .*nowhere"):
-        src.find_source(pin, cache)
-
-
-def test_source_setting_refuses_an_older_version(
-    src: ModuleType, pin: object, cache: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = write_archive(tmp_path / "old.tar.gz", "0x020002ff")
+    archive = write_archive(tmp_path / "package.tgz", inside="package/deps/librdkafka")
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(archive))
-    with pytest.raises(src.VendorError, match=r"is 2\.0\.2; at least 2\.14\.2"):
-        src.find_source(pin, cache)
+    source = src.find_source(pin, cache, tmp_path / "scratch")
+    assert (source.version, source.checksum) == (pin.version, pin.checksum)
+    assert source.tree.is_relative_to(tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"no such file or folder"),
+        (b"not an archive", r"cannot unpack source: .*; download the archive again"),
+        ("old", r"librdkafka 2\.14\.2 is too old; use 2\.15\.1 or newer"),
+        ("cut", r"cannot unpack source: .*; download the archive again"),
+        ("changed", r"files differ from librdkafka 2\.15\.1's: .*; use an unchanged copy"),
+        ("folder", r"source is not librdkafka's source: no src/rdkafka\.h"),
+        ("other archive", r"source is not librdkafka's source: no src/rdkafka\.h"),
+    ],
+)
+def test_wrong_source_setting_is_an_error_of_one_line(
+    src: ModuleType,
+    pin: Any,
+    cache: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes | str | None,
+    message: str,
+) -> None:
+    path = tmp_path / "source"
+    if content == "folder":
+        path.mkdir()
+    elif content == "old":
+        write_archive(path, "0x020e02ff")
+    elif content == "changed":
+        write_archive(path, PINNED + " ")
+    elif content == "other archive":
+        with tarfile.open(path, "w:gz") as tar:
+            tar.addfile(tarfile.TarInfo("README"))
+    elif content == "cut":
+        whole = write_archive(path).read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(path))
+    with pytest.raises(src.VendorError) as caught:
+        src.find_source(pin, cache, tmp_path / "scratch")
+    assert re.fullmatch(f"CYKAFKA_LIBRDKAFKA_SOURCE={path}: .*{message}", str(caught.value))
+    assert contents(cache) == {"sources", "builds", "lock"}
+
+
+def contents(cache: Any) -> set[str]:
+    return {path.name for path in cache.root.rglob("*")}
 
 
 def test_cache_takes_precedence_over_the_release(
-    src: ModuleType, pin: object, cache: object
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path
 ) -> None:
-    first = src.find_source(pin, cache)
-    gone = dataclasses.replace(pin, release_url="file:///nowhere")  # type: ignore[type-var]
-    second = src.find_source(gone, cache)
-    assert second.path == first.path
-    assert second.checksum == src.sha256_of(second.path)
+    first = src.find_source(pin, cache, tmp_path)
+    assert first.tree == cache.sources / "2.15.1-release"
+    gone = dataclasses.replace(pin, release_url="file:///nowhere")
+    assert src.find_source(gone, cache, tmp_path) == first
 
 
-def test_release_takes_precedence_over_the_distribution(
-    src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_places_are_tried_in_order_until_one_has_the_source(
+    src: ModuleType,
+    pin: Any,
+    cache: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fetch(*_: object) -> None:
-        pytest.fail("apt was called")
+    tried = []
 
-    monkeypatch.setattr(src.apt_source, "fetch", fetch)
-    assert "checksum as pinned" in src.find_source(pin, cache).origin
+    def look(place: str) -> Callable[..., Path]:
+        def look(_: object, folder: Path) -> Path:
+            tried.append(place)
+            if len(tried) <= number:
+                raise src.SourceError(f"{place} has nothing")
+            # The same tree in each archive, but other files around it.
+            return write_archive(folder / f"{place}.tgz", inside=f"{place}/deps")
+
+        return look
+
+    order = ["release", "debian", "npm"]
+    assert list(src.PLACES) == order
+    for place in order:
+        monkeypatch.setitem(src.PLACES, place, look(place))
+    source = src.find_source(pin, cache, tmp_path)
+    assert tried == order[: number + 1]
+    assert (source.origin, source.checksum) == (order[number], pin.checksum)
+    assert contents(cache) >= {f"2.15.1-{order[number]}", "rdkafka.h"}
+    assert not contents(cache) & {"examples", ".gitignore", "README"}
+    log = [f"librdkafka: no source from {p}: {p} has nothing" for p in order[:number]]
+    assert capsys.readouterr().err.splitlines() == log
 
 
 # Checks
 
 
-def test_release_with_another_checksum_is_refused(
-    src: ModuleType, pin: object, cache: object
+def test_release_with_another_checksum_is_refused(src: ModuleType, pin: Any, cache: Any) -> None:
+    other = dataclasses.replace(pin, checksum="0" * 64)
+    with pytest.raises(src.SourceError, match=r"their sha256 is \w{64}, not 0{64}"):
+        src.fetch("release", other, cache)
+    assert contents(cache) == {"sources", "builds", "lock"}
+
+
+def test_place_with_a_newer_version_is_refused(
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path
 ) -> None:
-    other = dataclasses.replace(pin, release_sha256="0" * 64)  # type: ignore[type-var]
-    with pytest.raises(src.SourceError, match=r"its sha256 is \w{64}, not 0{64}"):
-        src.from_release(other, cache)
-    assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
+    write_archive(tmp_path / "release.tar.gz", "0x021000ff")
+    with pytest.raises(src.SourceError, match=r"has librdkafka 2\.16\.0, not 2\.15\.1"):
+        src.fetch("release", pin, cache)
+    assert contents(cache) == {"sources", "builds", "lock"}
 
 
-def test_other_version_in_the_cache_is_skipped(
-    src: ModuleType, pin: object, cache: object, tmp_path: Path
+@pytest.mark.parametrize("damage", ["change", "removal", "addition"])
+def test_damaged_source_in_the_cache_is_fetched_again(
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path, damage: str
 ) -> None:
-    other = write_archive(tmp_path / "other.tar.gz", "0x090909ff")
-    cache.keep(other, "9.9.9", src.sha256_of(other))  # type: ignore[attr-defined]
-    with pytest.raises(src.SourceError, match=r"no archive of 2\.14\.2"):
-        src.from_cache(pin, cache)
-    assert src.find_source(pin, cache).version == "2.14.2"
+    tree = src.find_source(pin, cache, tmp_path).tree
+    header = tree / "src" / "rdkafka.h"
+    if damage == "change":
+        header.write_text("")
+    elif damage == "removal":
+        header.unlink()
+    else:
+        (tree / "src" / "more.c").write_text("")
+    assert src.from_cache(pin, cache) is None
+    again = src.find_source(pin, cache, tmp_path)
+    assert src.checksum_of(again.tree) == pin.checksum
 
 
-def test_damaged_archive_in_the_cache_is_fetched_again(
-    src: ModuleType, pin: object, cache: object
+def test_checksum_is_of_names_and_contents_and_not_of_dot_files(
+    src: ModuleType, tmp_path: Path
 ) -> None:
-    kept = src.find_source(pin, cache).path
-    kept.write_bytes(kept.read_bytes()[:-1])
-    again = src.find_source(pin, cache)
-    assert src.sha256_of(again.path) == again.checksum
+    tree = write_tree(tmp_path / "tree")
+    first = src.checksum_of(tree)
+    for ignored in (".gitignore", "src/.clang-format", ".git/config", "examples/a.c"):
+        (tree / ignored).parent.mkdir(exist_ok=True)
+        (tree / ignored).write_text("")
+    assert src.checksum_of(tree) == first
+    (tree / "src" / "rdkafka.c").rename(tree / "src" / "rdkafka2.c")
+    renamed = src.checksum_of(tree)
+    (tree / "src" / "rdkafka2.c").write_text("")
+    assert len({first, renamed, src.checksum_of(tree)}) == 3
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "librdkafka-x/../../outside"])
@@ -224,22 +327,108 @@ def test_archive_with_a_link_is_refused(src: ModuleType, tmp_path: Path) -> None
         src.extract(archive, tmp_path / "into")
 
 
-def test_error_names_each_source_and_the_setting(
-    src: ModuleType, pin: object, cache: object
+@pytest.mark.parametrize("npm", [True, False])
+def test_error_says_in_one_sentence_what_to_do(
+    src: ModuleType,
+    pin: Any,
+    cache: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    npm: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nothing = dataclasses.replace(pin, release_url="file:///nowhere.tar.gz")  # type: ignore[type-var]
+    monkeypatch.setattr(src.shutil, "which", lambda _: "/npm" if npm else None)
+    gone = dataclasses.replace(pin, release_url="file:///nowhere.tar.gz")
     with pytest.raises(src.VendorError) as caught:
-        src.find_source(nothing, cache)
-    message = str(caught.value)
-    for part in (
-        "CYKAFKA_LIBRDKAFKA_SOURCE: not set",
-        "the cache: no archive of 2.14.2 in",
-        "the upstream release: file:///nowhere.tar.gz",
-        "the source package of Debian or Ubuntu: ",
-        "Set CYKAFKA_LIBRDKAFKA_SOURCE",
-        "CYKAFKA_LIBRDKAFKA=system",
-    ):
-        assert part in message
+        src.find_source(gone, cache, tmp_path)
+    assert str(caught.value) == (
+        "no place has the source of librdkafka 2.15.1 (see the reasons above): "
+        + ("" if npm else "install npm, or ")
+        + "download file:///nowhere.tar.gz on another machine and set CYKAFKA_LIBRDKAFKA_SOURCE "
+        "to the archive"
+    )
+    release, debian, other = capsys.readouterr().err.splitlines()
+    assert release.startswith("librdkafka: no source from release: file:///nowhere.tar.gz: ")
+    assert debian == "librdkafka: no source from debian: has nothing"
+    assert other == "librdkafka: no source from npm: has nothing"
+    assert contents(cache) == {"sources", "builds", "lock"}
+
+
+# npm
+
+
+@pytest.fixture
+def fake_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replace `npm` with a shell script."""
+
+    def fake_npm(script: str) -> None:
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin" / "npm"
+        program.write_text(f"#!/bin/sh\n{script}")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+    return fake_npm
+
+
+def test_npm_s_archive_is_the_source(
+    src: ModuleType, cache: Any, tmp_path: Path, pin: Any, fake_npm: Callable[[str], None]
+) -> None:
+    write_archive(tmp_path / "package.tgz", inside="package/deps/librdkafka")
+    fake_npm(f'echo "$@" > {tmp_path}/arguments; cp {tmp_path}/package.tgz .')
+    (tmp_path / "npm").mkdir()
+    archive = src.from_npm(pin, tmp_path / "npm")
+    assert src.checksum_of(src.extract(archive, tmp_path / "unpacked")) == pin.checksum
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert arguments[:2] == ["pack", pin.npm_package]
+    assert {"--json", "--ignore-scripts", f"--pack-destination={tmp_path}/npm"} <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            """echo '{"error": {"code": "E404", "summary": "Not Found"}}'; exit 1""",
+            "E404: Not Found",
+        ),
+        ("echo nothing; exit 3", "exit status 3"),
+        ("echo []", "exit status 0"),
+        ("""echo '{"error": "E404"}'; exit 1""", "exit status 1"),
+    ],
+)
+def test_npm_s_error_is_passed_on(
+    src: ModuleType,
+    tmp_path: Path,
+    pin: Any,
+    fake_npm: Callable[[str], None],
+    script: str,
+    message: str,
+) -> None:
+    fake_npm(script)
+    (tmp_path / "npm").mkdir()
+    with pytest.raises(src.SourceError, match=f"^npm pack {pin.npm_package}: {message}$"):
+        src.from_npm(pin, tmp_path / "npm")
+
+
+def test_machine_without_npm_says_so(
+    src: ModuleType, tmp_path: Path, pin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(src.SourceError, match=r"^cannot run npm: No such file or directory$"):
+        src.from_npm(pin, tmp_path)
+
+
+def test_npm_that_hangs_is_ended(
+    src: ModuleType,
+    tmp_path: Path,
+    pin: Any,
+    fake_npm: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_npm("exec sleep 60")
+    monkeypatch.setattr(src, "NPM_TIMEOUT_S", 0.1)
+    with pytest.raises(src.SourceError, match=r"npm timed out after 0\.1 s"):
+        src.from_npm(pin, tmp_path)
 
 
 # apt
@@ -314,7 +503,12 @@ while [ "$1" != update ] && [ "$1" != source ]; do
     shift
 done
 cat "$place"/sources.d/* >> {tmp_path}/sources
-if [ "$1" = source ]; then cp {archive}/* . || {{ echo "E: no such package"; exit 100; }}; fi
+[ "$1" = source ] || exit 0
+[ "$(ls {archive})" ] || {{ echo "E: no such package"; exit 100; }}
+case $* in
+*--print-uris*) for name in $(ls {archive}); do echo "'http://mirror/$name' $name 9 SHA256:0"; done;;
+*) echo downloaded >> {tmp_path}/downloads; cp {archive}/* . ;;
+esac
 """
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
@@ -328,22 +522,19 @@ if [ "$1" = source ]; then cp {archive}/* . || {{ echo "E: no such package"; exi
     return archive
 
 
-def debian_pin(src: ModuleType, apt: ModuleType, checksum: str) -> object:
-    return dataclasses.replace(
-        src.load_pin(),
-        release_url="file:///nowhere",
-        debian_sha256=checksum,
-        suites={"debian": apt.Suites(("sid", "forky"), "main")},
-    )
+@pytest.fixture
+def debian_pin(pin: Any, apt: ModuleType) -> Any:
+    return dataclasses.replace(pin, suites={"debian": apt.Suites(("sid", "forky"), "main")})
 
 
 def test_apt_gets_its_own_configuration(
-    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, tmp_path: Path
+    src: ModuleType, debian_pin: Any, fake_apt: Path, tmp_path: Path
 ) -> None:
-    archive = write_archive(fake_apt / "librdkafka_2.14.2.orig.tar.gz")
-    source = src.find_source(debian_pin(src, apt, src.sha256_of(archive)), cache)
-    assert "sid (checksum as pinned)" in source.origin
-    assert source.path.parent == cache.sources  # type: ignore[attr-defined]
+    write_archive(fake_apt / "librdkafka_2.15.1.orig.tar.gz")
+    (tmp_path / "folder").mkdir()
+    archive = src.from_debian(debian_pin, tmp_path / "folder")
+    assert archive == tmp_path / "folder" / "librdkafka_2.15.1.orig.tar.gz"
+    assert src.checksum_of(src.extract(archive, tmp_path / "unpacked")) == debian_pin.checksum
     stanza = (tmp_path / "sources").read_text()
     for line in ("Types: deb-src", "URIs: http://mirror/debian", "Suites: sid"):
         assert line in stanza
@@ -354,21 +545,22 @@ def test_apt_gets_its_own_configuration(
     assert 'AllowUnauthenticated "false"' in configuration
 
 
-@pytest.mark.parametrize("version", ["2.14.2", "2.0.2", "9.9.9"])
-def test_archive_of_apt_with_another_checksum_is_refused(
-    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path, version: str
+@pytest.mark.parametrize("version", ["2.14.2", "2.15.1+dfsg", "9.9.9"])
+def test_other_version_of_apt_is_not_downloaded(
+    src: ModuleType, debian_pin: Any, fake_apt: Path, tmp_path: Path, version: str
 ) -> None:
     write_archive(fake_apt / f"librdkafka_{version}.orig.tar.gz")
-    with pytest.raises(src.SourceError, match=rf"_{version}\.orig.*, not 2\.14\.2 .* as pinned"):
-        src.from_apt(debian_pin(src, apt, "0" * 64), cache)
-    assert not list(cache.sources.iterdir())  # type: ignore[attr-defined]
+    with pytest.raises(src.SourceError) as caught:
+        src.from_debian(debian_pin, tmp_path)
+    assert str(caught.value) == f"sid: the suite has {version}; forky: the suite has {version}"
+    assert not (tmp_path / "downloads").exists()
 
 
 def test_apt_error_is_passed_on(
-    src: ModuleType, apt: ModuleType, cache: object, fake_apt: Path
+    src: ModuleType, debian_pin: Any, fake_apt: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(src.SourceError, match=r"sid: .*E: no such package.*forky: "):
-        src.from_apt(debian_pin(src, apt, "0" * 64), cache)
+        src.from_debian(debian_pin, tmp_path)
 
 
 # Cache and build
@@ -391,7 +583,7 @@ def test_unwritable_cache_error_names_the_setting(src: ModuleType, tmp_path: Pat
 
 
 def test_interrupted_fetch_leaves_nothing_behind(
-    src: ModuleType, pin: object, cache: object, monkeypatch: pytest.MonkeyPatch
+    src: ModuleType, pin: Any, cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(source: io.BufferedIOBase, target: io.BufferedIOBase) -> None:
         target.write(source.read(10))
@@ -399,9 +591,8 @@ def test_interrupted_fetch_leaves_nothing_behind(
 
     monkeypatch.setattr(src.shutil, "copyfileobj", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        src.find_source(pin, cache)
-    names = {path.name for path in cache.root.rglob("*")}  # type: ignore[attr-defined]
-    assert names == {"sources", "builds", "lock"}
+        src.find_source(pin, cache, tmp_path)
+    assert contents(cache) == {"sources", "builds", "lock"}
 
 
 def test_leftover_of_a_killed_build_is_removed(src: ModuleType, tmp_path: Path) -> None:
@@ -493,20 +684,29 @@ def test_failed_build_is_not_kept(
 @needs_build_tools
 def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree")
+    (tree / "src" / ".hidden").write_text("")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert status == 0
-    assert "2.15.0 is not the pinned version: building it without our patches" in err
+    assert "2.16.0 is not the pinned version: building it without cykafka's patches" in err
     facts = json.loads((Path(out) / "build.json").read_text())
     assert facts["patches"] == []
     assert all(patch["effect"] for patch in facts["known_patches"].values())
+    assert facts["source"] == "CYKAFKA_LIBRDKAFKA_SOURCE"
+    assert f"source 2.16.0 from CYKAFKA_LIBRDKAFKA_SOURCE, sha256 {facts['sha256']}" in err
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {
+        "sources",
+        "builds",
+        "lock",
+        "build.log",
+    }
 
 
-@needs_build_tools
-def test_source_of_the_pinned_version_is_refused_if_a_patch_does_not_apply(tmp_path: Path) -> None:
-    tree = write_tree(tmp_path / "tree", rdkafka_h="#define RD_KAFKA_VERSION 0x020e02ff\n")
+def test_source_of_the_pinned_version_with_other_files_is_not_built(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", rdkafka_h=f"#define RD_KAFKA_VERSION {PINNED}\n")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert (status, out) == (1, "")
-    assert re.search(r"0001-[\w-]+\.patch does not apply to this source", err)
+    line = f"librdkafka: CYKAFKA_LIBRDKAFKA_SOURCE={tree}: the files differ from librdkafka 2.15.1's"
+    assert err.splitlines()[-1].startswith(line)
     assert not list((tmp_path / "cache" / "builds").iterdir())
 
 
@@ -522,7 +722,7 @@ def test_bundled_is_the_default(tmp_path: Path) -> None:
         )
     )
     assert status == 1
-    assert f"CYKAFKA_LIBRDKAFKA_SOURCE: {missing} does not exist" in err
+    assert f"CYKAFKA_LIBRDKAFKA_SOURCE={missing}: no such file or folder" in err
 
 
 def test_unknown_mode_is_named(tmp_path: Path) -> None:
@@ -547,5 +747,5 @@ def test_error_for_an_old_system_library_says_what_to_do(
         start(tmp_path, tmp_path / "cache", tmp_path / "builds", CYKAFKA_LIBRDKAFKA="system")
     )
     assert status == 1
-    assert "the system's version is 2.0.2; at least 2.14.2 is needed" in err
+    assert "the system's version is 2.0.2; at least 2.15.1 is needed" in err
     assert "CYKAFKA_LIBRDKAFKA=bundled" in err

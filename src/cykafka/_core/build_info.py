@@ -26,8 +26,10 @@ def build_info() -> dict[str, Any]:
         - ``cykafka``, ``librdkafka``, ``python``: their versions
         - ``platform``
         - ``librdkafka_path``: the loaded file; None if the loader does not know its path
-        - ``librdkafka_source``: the checksum of the source of the package's own librdkafka;
+        - ``librdkafka_source``: where the source of the package's own librdkafka came from:
+          ``"release"``, ``"debian"``, ``"npm"`` or ``"CYKAFKA_LIBRDKAFKA_SOURCE"``;
           ``"system"`` if another file is loaded
+        - ``librdkafka_sha256``: the checksum of that source; None if another file is loaded
         - ``patches``: the names of cykafka's patches that the loaded librdkafka has
         - ``missing_patches``: the names of the patches that it needs and lacks
         - ``features``: librdkafka's property ``builtin.features``
@@ -39,6 +41,7 @@ def build_info() -> dict[str, Any]:
         "librdkafka": libversion()[0],
         "librdkafka_path": librdkafka_path(),
         "librdkafka_source": facts["source"] if own else "system",
+        "librdkafka_sha256": facts["sha256"] if own else None,
         "patches": facts["patches"] if own else [],
         "missing_patches": sorted(_missing(facts)),
         "features": builtin_features(),
@@ -64,7 +67,7 @@ def _missing(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _number(version: str) -> int:
-    """``"2.14.2"`` in librdkafka's numbering of releases: 0x020e02ff."""
+    """``"2.15.1"`` in librdkafka's numbering of releases: 0x020f01ff."""
     major, minor, patch = (int(part) for part in version.split("."))
     return major << 24 | minor << 16 | patch << 8 | 0xFF
 
@@ -76,7 +79,7 @@ def warn_unless_patched() -> None:
     missing = _missing(json.loads(_FACTS.read_text(encoding="utf-8")))
     if missing:
         warnings.warn(
-            f"librdkafka {libversion()[0]} ({librdkafka_path()}) lacks patches of cykafka: "
+            f"librdkafka {libversion()[0]} ({librdkafka_path()}) lacks cykafka's patches: "
             f"{'; '.join(missing.values())}. Install cykafka with its own librdkafka: a wheel, or "
             "a build with CYKAFKA_LIBRDKAFKA=bundled. LD_LIBRARY_PATH and LD_PRELOAD must not "
             "name another librdkafka.",

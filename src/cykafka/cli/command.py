@@ -41,5 +41,5 @@ def version() -> int:
     from cykafka import build_info
 
     for name, value in build_info().items():
-        print(name, (" ".join(value) or "none") if isinstance(value, list) else value)
+        print(name, (" ".join(value) if isinstance(value, list) else value) or "none")
     return 0

@@ -10,7 +10,7 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.near_miss import did_you_mean
 
 # The requests that mock brokers answer: Kafka's name -> (key, lowest version, highest version).
-# librdkafka does not check versions against its implementation, so these are the limits of 2.14.2.
+# librdkafka does not check versions against its implementation, so these are the limits of 2.15.1.
 APIS = {
     "Produce": (0, 0, 10),
     "Fetch": (1, 0, 16),
@@ -33,6 +33,9 @@ APIS = {
     "ConsumerGroupHeartbeat": (68, 1, 1),
     "GetTelemetrySubscriptions": (71, 0, 0),
     "PushTelemetry": (72, 0, 0),
+    "ShareGroupHeartbeat": (76, 1, 1),
+    "ShareFetch": (78, 1, 1),
+    "ShareAcknowledge": (79, 1, 1),
 }
 API_NAMES = {key: name for name, (key, _, _) in APIS.items()}
 

@@ -22,28 +22,6 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.common.naming import public
 
 
-# Codes of the protocol, by number, that brokers can send and librdkafka 2.14.2 does not name.
-_NEWER = {
-    103: ("INCONSISTENT_TOPIC_ID", "Broker: Topic id in the request is not the log's"),
-    114: ("MISMATCHED_ENDPOINT_TYPE", "Broker: Request sent to the wrong type of endpoint"),
-    115: ("UNSUPPORTED_ENDPOINT_TYPE", "Broker: Type of endpoint not supported"),
-    116: ("UNKNOWN_CONTROLLER_ID", "Broker: Controller id not known"),
-    119: ("INVALID_REGISTRATION", "Broker: Broker registration is invalid"),
-    120: ("TRANSACTION_ABORTABLE", "Broker: Transaction failed and must be aborted"),
-    121: ("INVALID_RECORD_STATE", "Broker: Invalid record state for this acknowledgement"),
-    122: ("SHARE_SESSION_NOT_FOUND", "Broker: Share session not found"),
-    123: ("INVALID_SHARE_SESSION_EPOCH", "Broker: Invalid epoch of the share session"),
-    124: ("FENCED_STATE_EPOCH", "Broker: Epoch of the share group's state is fenced"),
-    125: ("INVALID_VOTER_KEY", "Broker: Voter key is not the receiving replica's"),
-    126: ("DUPLICATE_VOTER", "Broker: Voter is in the set of voters already"),
-    127: ("VOTER_NOT_FOUND", "Broker: Voter is not in the set of voters"),
-    128: ("INVALID_REGULAR_EXPRESSION", "Broker: Invalid regular expression"),
-    130: ("STREAMS_INVALID_TOPOLOGY", "Broker: Invalid streams topology"),
-    131: ("STREAMS_INVALID_TOPOLOGY_EPOCH", "Broker: Invalid epoch of the streams topology"),
-    132: ("STREAMS_TOPOLOGY_FENCED", "Broker: Streams topology is outdated"),
-    133: ("SHARE_SESSION_LIMIT_REACHED", "Broker: Too many share sessions"),
-}
-
 # Names of older librdkafka versions, with the present names.
 _FORMER = {
     "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
@@ -110,18 +88,12 @@ class KafkaError(KafkaException):
 
     def name(self):
         """The code's name, such as ``"_TIMED_OUT"``."""
-        newer = _NEWER.get(self._code)
-        if newer is not None:
-            return newer[0]
         return rd_kafka_err2name(<rd_kafka_resp_err_t><int>self._code).decode()
 
     def str(self):
         """The text of the error."""
         if self._reason is not None:
             return self._reason
-        newer = _NEWER.get(self._code)
-        if newer is not None:
-            return newer[1]
         return rd_kafka_err2str(<rd_kafka_resp_err_t><int>self._code).decode()
 
     def fatal(self):
@@ -198,12 +170,6 @@ cdef int _add_constants() except -1:
         name = descs[i].name.decode()
         if name not in ("_BEGIN", "_END"):
             setattr(KafkaError, name, <int>descs[i].code)
-    # If librdkafka names one of these codes, its own name and text have priority.
-    for code, (name, _) in list(_NEWER.items()):
-        if hasattr(KafkaError, name):
-            del _NEWER[code]
-        else:
-            setattr(KafkaError, name, code)
     for former, name in _FORMER.items():
         setattr(KafkaError, former, getattr(KafkaError, name))
     return 0

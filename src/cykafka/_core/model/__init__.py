@@ -175,18 +175,15 @@ class AcknowledgeType(IntEnum):
 
 @public("cykafka")
 class ShareConsumer:
-    """A member of a share group (KIP-932); needs librdkafka 2.15.0 or newer.
+    """A member of a share group (KIP-932). cykafka does not support share groups yet.
 
     Raises
     ------
     RuntimeError
-        Always, with a librdkafka that has no share consumer.
+        Always.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        from cykafka._core.common.library import libversion
-
         raise RuntimeError(
-            f"{type(self).__name__} needs librdkafka 2.15.0 or newer with support in cykafka; "
-            f"this cykafka runs on librdkafka {libversion()[0]}"
+            f"{type(self).__name__}: cykafka does not support share groups (KIP-932) yet"
         )
