@@ -228,3 +228,40 @@ def test_member_closed_without_time_to_leave_leaves_the_group_later(
 
     second.subscribe([topic])
     wait_until(lambda: len(second.assignment()) == PARTITIONS, lambda: second.poll(0.1), WAIT_S)
+
+
+def test_member_that_was_not_polled_in_time_joins_again(
+    make_consumer: Callable[..., Any],
+    make_producer: Callable[..., Any],
+    kafka: Any,
+    topic: str,
+    wait_until: Callable[..., None],
+    protocol: dict[str, Any],
+) -> None:
+    """With librdkafka before 2.15 the error of a KIP-848 member could be fatal."""
+    config = {**protocol, "group.id": topic, "max.poll.interval.ms": 1000, "log_level": 0}
+    if "group.protocol" not in protocol:
+        config["session.timeout.ms"] = 1000  # not above the other
+    consumer = make_consumer(config)
+    consumer.subscribe([topic])
+    errors: list[Any] = []
+    values: list[bytes] = []
+
+    def serve() -> None:
+        for message in consumer.consume(10, 0.1):
+            if message.error() is not None:
+                errors.append(message.error())
+            else:
+                values.append(message.value())
+
+    wait_until(lambda: len(consumer.assignment()) == 4, serve, WAIT_S)
+    time.sleep(1.5)  # busy with something else
+    wait_until(lambda: errors, serve, WAIT_S)
+    assert [error.code() for error in errors] == [kafka.KafkaError._MAX_POLL_EXCEEDED]
+    assert not errors[0].fatal()
+    producer = make_producer()
+    producer.produce(topic, b"x")
+    assert producer.flush(WAIT_S) == 0
+    wait_until(lambda: values, serve, WAIT_S)
+    assert (values, len(errors)) == ([b"x"], 1)
+    consumer.close()

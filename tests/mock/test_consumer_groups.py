@@ -128,6 +128,35 @@ def test_on_assign_may_choose_the_offsets(
     consumer.close()
 
 
+@pytest.mark.parametrize("name", ["GROUP_ID_NOT_FOUND", "INVALID_REQUEST", "INVALID_RECORD"])
+def test_permanent_error_of_a_heartbeat_is_fatal(
+    mock_cluster_factory: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    kafka: ModuleType,
+    wait_until: Callable[..., None],
+    name: str,
+) -> None:
+    """Since librdkafka 2.15, in the KIP-848 protocol. A new consumer is needed then."""
+    cluster = mock_cluster_factory(group_consumer_heartbeat_interval_ms=100)
+    cluster.create_topic("t", 1)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    consumer = make_consumer({**servers, **QUICK})
+    consumer.subscribe(["t"])
+    wait_until(consumer.assignment, lambda: consumer.poll(0.1), WAIT_S)
+    cluster.push_request_errors("ConsumerGroupHeartbeat", [getattr(kafka.KafkaError, name)])
+    messages: list[Any] = []
+
+    def serve() -> None:
+        messages.extend(consumer.consume(1, 0.1))
+
+    wait_until(lambda: messages, serve, WAIT_S)
+    error = messages[0].error()
+    assert error.code() == kafka.KafkaError._FATAL
+    assert "ConsumerGroupHeartbeat fatal error" in error.str()
+    wait_until(lambda: not consumer.assignment(), serve, WAIT_S)
+    consumer.close()
+
+
 def test_on_revoke_may_commit(
     make_consumer: Callable[..., Any],
     kafka: ModuleType,

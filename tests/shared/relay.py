@@ -34,11 +34,14 @@ class Switch(socketserver.ThreadingTCPServer):
     """A fixed address in front of a broker, which another broker may replace."""
 
     daemon_threads = True
+    host = "127.0.0.1"
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.turn_to(bootstrap_servers)
-        super().__init__(("127.0.0.1", 0), _Connection)
-        self.bootstrap_servers = "{}:{}".format(*self.server_address)
+        super().__init__((self.host, 0), _Connection)
+        self.port: int = self.server_address[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.bootstrap_servers = f"{host}:{self.port}"
 
     def turn_to(self, bootstrap_servers: str) -> None:
         """Send new connections to this broker, ``host:port``."""
@@ -62,11 +65,10 @@ class Relay(Switch):
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
-        host, own_port = self.server_address
         self.names_none = False
         self.none_named = threading.Event()
         self._theirs = self.broker[0].encode() + struct.pack(">i", self.broker[1])
-        self._ours = host.encode() + struct.pack(">i", own_port)
+        self._ours = self.host.encode() + struct.pack(">i", self.port)
         self._connections: set[socket.socket] = set()
 
     def answer(self, request: int, answer: bytes) -> bytes:

@@ -208,25 +208,40 @@ def test_reading_continues_after_brokers_come_back(
     connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
+CLASSIC = {
+    "group.instance.id": "one",
+    "heartbeat.interval.ms": 100,
+    "session.timeout.ms": 1500,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "request_name", "error"),
+    [
+        (CLASSIC, "Heartbeat", KafkaError.FENCED_INSTANCE_ID),
+        # Somebody deleted the group: fatal since librdkafka 2.15.
+        (COMES_BACK, "ConsumerGroupHeartbeat", KafkaError.GROUP_ID_NOT_FOUND),
+    ],
+    ids=["fenced member", "deleted group"],
+)
 def test_consumer_with_a_fatal_error_is_replaced(
     make_connection: Callable[..., Any],
-    mock_cluster: Any,
+    mock_cluster_factory: Callable[..., Any],
     make_batch_listener: Callable[..., Any],
     eventually: Callable[..., None],
+    options: dict[str, Any],
+    request_name: str,
+    error: int,
 ) -> None:
+    mock_cluster = mock_cluster_factory(group_consumer_heartbeat_interval_ms=100)
     mock_cluster.create_topic("t", 2)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
     listener = make_batch_listener()
-    options = {
-        "group.instance.id": "one",
-        "heartbeat.interval.ms": 100,
-        "session.timeout.ms": 1500,
-    }
     connection.subscribe("t", "g", options, listener)
     [subscription] = connection._subscriptions
     eventually(lambda: listener.of("assigned"))
     first = subscription.handler
-    mock_cluster.push_request_errors("Heartbeat", [KafkaError.FENCED_INSTANCE_ID])
+    mock_cluster.push_request_errors(request_name, [error])
     eventually(lambda: len(listener.of("assigned")) > 1)
     connection.publish("t", [{"value": "x"}])
 
