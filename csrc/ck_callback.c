@@ -63,7 +63,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
             rkmessage, (rd_kafka_timestamp_type_t *)&report->timestamp_type);
         report->latency = rd_kafka_message_latency(rkmessage);
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
-        /* No rd_kafka_message_produce_errstr(): 2.14.2 has freed the broker's error text
+        /* No rd_kafka_message_produce_errstr(): 2.15.1 has freed the broker's error text
          * by now. */
         ck_callback_hand_over(opaque, &report->event);
 }

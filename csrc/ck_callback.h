@@ -67,7 +67,7 @@ CK_EXPORT bool ck_callback_is_background(void);
 /*
  * The waits. They return early when an event other than a delivery report was pushed, so
  * that its Python callback runs at once and not at the end of the wait. They use
- * rd_kafka_yield() for that. It must not reach rd_kafka_consume_batch_queue(): 2.14.2
+ * rd_kafka_yield() for that. It must not reach rd_kafka_consume_batch_queue(): 2.15.1
  * leaves its loop there and loses the message that it has just taken. A thread-local
  * flag, set only here, prevents that.
  */

@@ -3,7 +3,7 @@
  * librdkafka has lent to a consumer, and librdkafka calls in their own threads (ck_call).
  *
  * rd_kafka_destroy() must not run before the last message is returned: it would wait for
- * the message, and 2.14.2 may free the handle while a thread is still inside
+ * the message, and 2.15.1 may free the handle while a thread is still inside
  * rd_kafka_message_destroy(). Nor may it run during a call. The thread that destroys a
  * handle therefore waits here first.
  *

@@ -1,4 +1,9 @@
-"""The places that may have librdkafka's source, and the check of its checksum."""
+"""The places that may have librdkafka's source, and the check of its checksum.
+
+    python vendor/librdkafka_source.py DIRECTORY-OR-ARCHIVE
+
+Prints the version of a source and the checksum for librdkafka.toml.
+"""
 
 from __future__ import annotations
 
@@ -386,3 +391,10 @@ def find_source(pin: Pin, cache: Cache, scratch: Path) -> Source:
         f"no place has the source of librdkafka {pin.version} (see the reasons above): {npm}"
         f"download {pin.release_url} on another machine and set {SETTING} to the archive"
     )
+
+
+if __name__ == "__main__":
+    given = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as unpacked:
+        found = given if given.is_dir() else extract(given, Path(unpacked))
+        print(version_of(found), checksum_of(found))

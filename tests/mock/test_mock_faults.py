@@ -264,7 +264,7 @@ def test_partition_loses_its_leader_under_its_clients(
             cluster.start_request_tracking()
             if sys.argv[1] == "producer":
                 producer.produce("t", b"y")
-            # librdkafka 2.14 crashes when it answers this request.
+            # librdkafka 2.15 crashes when it answers this request.
             cluster.wait_for_requests({"producer": "Produce", "consumer": "Fetch"}[sys.argv[1]])
             cluster.set_partition_leader("t", 0, 1)
             if sys.argv[1] == "consumer":
@@ -329,7 +329,7 @@ def test_set_coordinator(mock_cluster_factory: Factory, broker: int) -> None:
 def test_close_while_joining_ends_despite_calls_in_its_callback(
     mock_cluster_factory: Factory,
 ) -> None:
-    """librdkafka 2.14 does not answer a call that arrives just after it left the group. The
+    """librdkafka 2.15 does not answer a call that arrives just after it left the group. The
     callback makes calls all the time, so that one of thirty members hits that moment."""
     cluster = mock_cluster_factory()
     cluster.create_topic("t", partitions=1)
@@ -384,7 +384,7 @@ def test_unclosed_consumer_is_freed_with_an_assignment_it_never_polled_for(
         cluster.wait_for_requests(last, count, WAIT_S)
         cluster.stop_request_tracking()
         with pytest.warns(ResourceWarning):
-            del consumer  # librdkafka 2.14 would hang here
+            del consumer  # librdkafka 2.15 would hang here
 
 
 def test_partition_reassigned_while_it_stops_does_not_crash(
@@ -402,7 +402,7 @@ def test_partition_reassigned_while_it_stops_does_not_crash(
         first, second = ([kafka.TopicPartition("t", partition, 0)] for partition in (0, 1))
         config = {"bootstrap.servers": servers, "group.id": "g", "fetch.wait.max.ms": 10}
         with kafka.Consumer(config) as consumer:
-            # librdkafka 2.14 aborts within a hundred rounds.
+            # librdkafka 2.15 aborts within a hundred rounds.
             for _ in range(300):
                 consumer.assign(first + second)
                 assert consumer.poll(20) is not None
@@ -425,7 +425,7 @@ def test_offset_request_to_the_wrong_coordinator_is_an_error(
     cluster.push_request_errors("OffsetFetch", [KafkaError.NOT_COORDINATOR])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]).values()
-    # librdkafka 2.14 crashes here: the group that should look up the coordinator is NULL.
+    # librdkafka 2.15 crashes here: the group that should look up the coordinator is NULL.
     with pytest.raises(KafkaException) as caught:
         future.result(WAIT_S)
     assert caught.value.args[0].code() == KafkaError.NOT_COORDINATOR
@@ -485,7 +485,7 @@ def test_group_request_that_has_timed_out(
                 while offsets(1).exception(20).args[0].name() != "_TIMED_OUT":
                     pass
                 cluster.broker_up()
-                print(offsets(20).result(20).group_id)  # librdkafka 2.14 aborts here
+                print(offsets(20).result(20).group_id)  # librdkafka 2.15 aborts here
         """,
         timeout=90,
     )

@@ -353,7 +353,7 @@ def test_every_record_has_one_outcome_when_the_broker_goes_down(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "message.timeout.ms": 4000,
-                # librdkafka 2.14 may notice timed-out messages only at its next attempt.
+                # librdkafka 2.15 may notice timed-out messages only at its next attempt.
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
             }

@@ -303,6 +303,15 @@ def test_checksum_is_of_names_and_contents_and_not_of_dot_files(
     assert len({first, renamed, src.checksum_of(tree)}) == 3
 
 
+def test_version_and_checksum_of_a_new_source_are_printed(src: ModuleType, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "new.tar.gz")
+    tree = src.extract(archive, tmp_path / "unpacked")
+    for source in (archive, tree):
+        command = [sys.executable, str(VENDOR / "librdkafka_source.py"), str(source)]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert printed == f"2.15.1 {src.checksum_of(tree)}\n"
+
+
 @pytest.mark.parametrize("name", ["../outside", "/outside", "librdkafka-x/../../outside"])
 def test_archive_with_paths_outside_its_folder_is_refused(
     src: ModuleType, tmp_path: Path, name: str

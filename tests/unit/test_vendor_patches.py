@@ -56,6 +56,18 @@ def test_each_patch_names_an_existing_test(patches: ModuleType) -> None:
         assert f" {named[2]}(" in (ROOT / named[1]).read_text()
 
 
+def test_table_of_the_docs_has_each_patch(patches: ModuleType) -> None:
+    page = (ROOT / "docs" / "librdkafka.md").read_text()
+    rows = re.findall(r"^\| (\d{4}) \| .* \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    loaded = patches.load_patches()
+    assert [number for number, _, _ in rows] == [patch.name[:4] for patch in loaded]
+    for (number, fixed, report), patch in zip(rows, loaded, strict=True):
+        assert (fixed == "yes") == (patch.fixed_in == "2.16.0"), number
+        header = patch.path.read_text().partition("\n---")[0]
+        names = [f"vendor/reports/{number}.md"] if report == f"`{number}.md`" else [report[1:5]]
+        assert all(name in header for name in names), number
+
+
 def test_header_has_name_effect_and_fixed_version(patches: ModuleType, tmp_path: Path) -> None:
     write(tmp_path, SOURCE)
     (patch,) = patches.load_patches(tmp_path)

@@ -242,7 +242,7 @@ def _shared(config: Mapping[str, str]) -> ClientConfig:
 
 def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark | None:
     """The mark of the last committed batch; None if there is none."""
-    # Use a consumer, not an admin client: librdkafka 2.14.2 crashes when an admin client lists the
+    # Use a consumer, not an admin client: librdkafka 2.15.1 crashes when an admin client lists the
     # offsets of a group whose coordinator has moved to another broker. With read_committed the
     # brokers make the request wait for transactions that still commit offsets.
     asked = _shared(config) | {"group.id": group, "isolation.level": "read_committed"}
