@@ -270,7 +270,9 @@ def from_cache(pin: Pin, cache: Cache) -> Source | None:
     """The pinned source that an earlier run has cached."""
     for tree in cache.sources.glob(f"{pin.version}-*/"):
         if checksum_of(tree) == pin.checksum:
-            return Source(tree, pin.version, pin.checksum, tree.name.removeprefix(f"{pin.version}-"))
+            return Source(
+                tree, pin.version, pin.checksum, tree.name.removeprefix(f"{pin.version}-")
+            )
         log(f"removed {tree}: its checksum is wrong")
         shutil.rmtree(tree)
     return None
@@ -295,9 +297,7 @@ def from_debian(pin: Pin, folder: Path) -> Path:
     # Not in `folder`: as root, apt downloads as another user, who may lack access to the cache.
     with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as private:
         try:
-            archive = apt_source.fetch(
-                pin.debian_package, pin.version, pin.suites, Path(private)
-            )
+            archive = apt_source.fetch(pin.debian_package, pin.version, pin.suites, Path(private))
         except apt_source.AptError as error:
             raise SourceError(str(error)) from error
         return Path(shutil.copy(archive, folder))

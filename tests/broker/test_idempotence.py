@@ -12,7 +12,7 @@ from relay import PRODUCE, Relay, serving
 
 import cykafka
 from cykafka import TopicPartition
-from cykafka.admin import AdminClient, NewTopic
+from cykafka.admin import AdminClient
 
 pytestmark = pytest.mark.ours
 

@@ -87,7 +87,9 @@ def test_unpatched_system_library_warns(
     unpatched: Callable[..., None], fixed_in: str | None
 ) -> None:
     unpatched(fixed_in)
-    with pytest.warns(RuntimeWarning, match=r"librdkafka \S+ \(/.*\) lacks cykafka's patches: it hangs"):
+    with pytest.warns(
+        RuntimeWarning, match=r"librdkafka \S+ \(/.*\) lacks cykafka's patches: it hangs"
+    ):
         _build_info.warn_unless_patched()
     assert cykafka.build_info()["missing_patches"] == ["0001-it"]
 

@@ -174,7 +174,9 @@ def test_submodules_exist(kafka: ModuleType) -> None:
 def test_share_consumer_error_says_that_there_is_none(kafka: ModuleType) -> None:
     config: dict[str, Any] = {"group.id": "g"}
 
-    with pytest.raises(RuntimeError, match=r"^ShareConsumer: cykafka does not support share groups"):
+    with pytest.raises(
+        RuntimeError, match=r"^ShareConsumer: cykafka does not support share groups"
+    ):
         kafka.ShareConsumer(config)
 
 

@@ -122,7 +122,9 @@ def test_clients_are_in_the_modules_of_confluent_kafka(kafka: ModuleType, name: 
 def test_deserializing_share_consumer_error_says_that_there_is_none() -> None:
     import cykafka
 
-    with pytest.raises(RuntimeError, match=r"^DeserializingShareConsumer: cykafka does not support"):
+    with pytest.raises(
+        RuntimeError, match=r"^DeserializingShareConsumer: cykafka does not support"
+    ):
         cykafka.DeserializingShareConsumer({"group.id": "g"})
 
 

@@ -515,7 +515,7 @@ cat "$place"/sources.d/* >> {tmp_path}/sources
 [ "$1" = source ] || exit 0
 [ "$(ls {archive})" ] || {{ echo "E: no such package"; exit 100; }}
 case $* in
-*--print-uris*) for name in $(ls {archive}); do echo "'http://mirror/$name' $name 9 SHA256:0"; done;;
+*--print-uris*) ls {archive} | sed "s,.*,'http://mirror/&' & 9 SHA256:0," ;;
 *) echo downloaded >> {tmp_path}/downloads; cp {archive}/* . ;;
 esac
 """
@@ -714,7 +714,9 @@ def test_source_of_the_pinned_version_with_other_files_is_not_built(tmp_path: Pa
     tree = write_tree(tmp_path / "tree", rdkafka_h=f"#define RD_KAFKA_VERSION {PINNED}\n")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert (status, out) == (1, "")
-    line = f"librdkafka: CYKAFKA_LIBRDKAFKA_SOURCE={tree}: the files differ from librdkafka 2.15.1's"
+    line = (
+        f"librdkafka: CYKAFKA_LIBRDKAFKA_SOURCE={tree}: the files differ from librdkafka 2.15.1's"
+    )
     assert err.splitlines()[-1].startswith(line)
     assert not list((tmp_path / "cache" / "builds").iterdir())
 
