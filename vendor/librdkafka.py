@@ -250,7 +250,7 @@ def _built(prefix: Path) -> Library:
 def build(
     source: Source, scratch: Path, log_path: Path, toolchain: Toolchain, patches: list[Patch]
 ) -> Path:
-    """Patch a copy of `source` in `scratch` and build a shared library of it; return its prefix."""
+    """Patch a copy of `source` in `scratch`, build a shared library, and return its prefix."""
     check_modules()
     version = source.version
     tree = copy_used(source.tree, scratch / "source")
