@@ -25,7 +25,7 @@ VALGRIND_TESTS ?= tests/unit
 PYTHON_ALONE := $(addprefix tests/unit/,kafka_python pip_services spark test_benchmarks.py \
   test_build_info.py test_certificates.py test_extras.py test_layers.py test_run_order.py \
   test_statistics.py test_statistics_collector.py test_testing_classes.py test_testing_kafka.py \
-  test_top.py test_top_history.py test_vendor.py test_vendor_patches.py) \
+  test_top.py test_top_history.py test_vendor.py test_vendor_patches.py test_vendor_reports.py) \
   $(wildcard tests/unit/test_cli*.py) \
   tests/property/test_schemas_round_trip.py \
   $(addprefix tests/mock/,pip_services test_cli_terminal.py \
