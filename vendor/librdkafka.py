@@ -4,8 +4,8 @@
 
 Prints the prefix of the library (`--json`: everything that CMake needs). A build runs librdkafka's
 own `./configure` and `make`, as upstream builds and tests it: its CMake project leaves out macros
-(2.15.1: HAVE_STRERROR_R). It needs Python's standard library, bash, make, patch, a C and a C++
-compiler, and the headers of the libraries that librdkafka links to.
+(2.15.1: HAVE_STRERROR_R). It needs Python's standard library, bash, make, patch, pkg-config, a C
+and a C++ compiler, and the headers of the libraries that librdkafka links to.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -70,6 +71,8 @@ CONFIGURE_OPTIONS = (
     "--enable-curl",
     "--enable-lz4-ext",
     "--disable-debug-symbols",
+    # Without it, configure downloads a module that it cannot read, and runs it.
+    "--no-download",
 )
 # In a wheel the library lies beside the extension modules and beside the libraries it links to.
 # The quotes and the second $ are for make.
@@ -129,13 +132,13 @@ class Toolchain:
     flags: dict[str, str] = field(
         default_factory=lambda: {
             name: os.environ[name]
-            for name in ("CPPFLAGS", "CFLAGS", "LDFLAGS")
+            for name in ("CPPFLAGS", "CFLAGS", "LDFLAGS", "LIBS", "PKG_CONFIG_PATH")
             if os.environ.get(name)
         }
     )
 
     def identity(self) -> str:
-        """The compiler, the platform and the flags."""
+        """The compiler, the platform, the flags and the search path of pkg-config."""
         try:
             # Without its name: make calls it cc, and CMake gcc.
             compiler = _output(self.cc, "--version").splitlines()[0]
@@ -226,16 +229,32 @@ def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
     with cache.lock(), cache.scratch() as scratch:
         if not os.environ.get(SETTING):
             key = build_key(pin.version, pin.checksum, toolchain, load_patches())
-            if (cache.builds / key).is_dir():
+            if _is_complete(cache.builds / key):
                 return _built(cache.builds / key)
         source = find_source(pin, cache, scratch)
         log(f"source {source.version} from {source.origin}, sha256 {source.checksum}")
         patches = patches_for(source.version, pin)
+        if source.version != pin.version:
+            log(
+                f"{source.version} is not the pinned version: its checksum is not checked, and "
+                "it gets none of cykafka's patches"
+            )
         prefix = cache.builds / build_key(source.version, source.checksum, toolchain, patches)
-        if not prefix.is_dir():
+        if not _is_complete(prefix):
             staged = build(source, scratch, cache.root / "build.log", toolchain, patches)
             os.rename(staged, prefix)
         return _built(prefix)
+
+
+def _is_complete(prefix: Path) -> bool:
+    """Whether this is a build; removes one that has lost files, to a cleaner of caches, say."""
+    if not prefix.is_dir():
+        return False
+    if all((prefix / name).is_file() for name in ("build.json", f"lib/{SONAME}")):
+        return True
+    log(f"removed {prefix}: files are missing")
+    shutil.rmtree(prefix)
+    return False
 
 
 def _built(prefix: Path) -> Library:
@@ -252,15 +271,18 @@ def build(
 ) -> Path:
     """Patch a copy of `source` in `scratch`, build a shared library, and return its prefix."""
     check_modules()
+    if re.search(r"\s", str(scratch)):
+        raise VendorError(
+            f"librdkafka's ./configure fails in {str(scratch.parent)!r} because of the space; set "
+            "CYKAFKA_CACHE_DIR to a path without spaces"
+        )
     version = source.version
     tree = copy_used(source.tree, scratch / "source")
-    if not patches:
-        log(f"{version} is not the pinned version: building it without cykafka's patches")
     for patch in patches:
         patch.apply(tree)
         log(f"patched {version}: {patch.name}")
     log(f"building {version} (about a minute on two cores)")
-    run = _Runner(log_path, tree, _flags(toolchain, tree, version))
+    run = _Runner(log_path, tree, _flags(toolchain))
     run("./configure", f"--cc={toolchain.cc}", *CONFIGURE_OPTIONS)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
     run("make", "-C", "src", f"-j{jobs}", SONAME)
@@ -280,14 +302,9 @@ def build(
     return staged
 
 
-def _flags(toolchain: Toolchain, tree: Path, version: str) -> dict[str, str]:
-    # librdkafka's assertions contain file names; keep this machine's folders out of them.
-    prefix_map = shlex.quote(f"-ffile-prefix-map={tree}=librdkafka-{version}")
-    return {
-        **toolchain.flags,
-        "CFLAGS": f"{toolchain.flags.get('CFLAGS', '')} {prefix_map}".strip(),
-        "LDFLAGS": f"{toolchain.flags.get('LDFLAGS', '')} {RPATH}".strip(),
-    }
+def _flags(toolchain: Toolchain) -> dict[str, str]:
+    ldflags = toolchain.flags.get("LDFLAGS", "")
+    return {**toolchain.flags, "LDFLAGS": f"{ldflags} {RPATH}".strip()}
 
 
 def _stage(tree: Path, staged: Path, version: str) -> None:
@@ -397,7 +414,10 @@ def main() -> int:
     try:
         library = locate(mode, load_pin(), Cache(cache_folder()), Toolchain(arguments.cc))
     except VendorError as error:
-        print(f"librdkafka: {error}", file=sys.stderr)
+        log(str(error))
+        return 1
+    except OSError as error:
+        log(f"{error}; free space or correct the permissions, or set CYKAFKA_CACHE_DIR")
         return 1
     facts = library.facts
     log(f"{facts['kind']} {facts['version']}, {library.library}")

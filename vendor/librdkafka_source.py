@@ -32,6 +32,9 @@ SETTING = "CYKAFKA_LIBRDKAFKA_SOURCE"
 # What the build uses of the source. The archives of upstream, Debian and npm differ in the rest,
 # and in dot files.
 USED = ("LICENSE*", "Makefile", "configure", "configure.self", "lds-gen.py", "mklove", "src")
+# What an earlier build left in the tree: make would link these files instead of compiling.
+PRODUCT = re.compile(r"\.(o|d|a|lds|so(\.\d+)?)$")
+LARGEST = 1 << 28  # bytes that an archive may unpack to; npm's unpacks to 14 MB
 RELEASE_TIMEOUT_S = 10
 NPM_TIMEOUT_S = 180
 Version = tuple[int, int, int]
@@ -122,7 +125,7 @@ class Cache:
         try:
             for folder in (self.sources, self.builds):
                 folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / "lock").open("w")
+            lock = (self.root / "lock").open("a")
         except OSError as error:
             raise VendorError(
                 f"cannot write the cache: {error}; set CYKAFKA_CACHE_DIR to a writable folder"
@@ -130,18 +133,18 @@ class Cache:
         with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 log(f"waiting for another build, which has locked {self.root}")
                 fcntl.flock(file, fcntl.LOCK_EX)
             # We hold the lock, so these scratch folders belong to builds that were killed.
-            for left_over in self.root.glob("scratch-*"):
+            for left_over in self.root.glob("cykafka-scratch-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
             yield
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder on the same file system; removed at the end."""
-        folder = Path(tempfile.mkdtemp(prefix="scratch-", dir=self.root))
+        folder = Path(tempfile.mkdtemp(prefix="cykafka-scratch-", dir=self.root))
         try:
             yield folder
         finally:
@@ -150,10 +153,13 @@ class Cache:
 
 def cache_folder(environment: dict[str, str] | os._Environ[str] = os.environ) -> Path:
     """CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
-    if chosen := environment.get("CYKAFKA_CACHE_DIR"):
-        return Path(chosen).expanduser().absolute()
-    base = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "cykafka"
+    try:
+        if chosen := environment.get("CYKAFKA_CACHE_DIR"):
+            return Path(chosen).expanduser().absolute()
+        base = environment.get("XDG_CACHE_HOME") or "~/.cache"
+        return Path(base).expanduser().absolute() / "cykafka"
+    except RuntimeError as error:
+        raise VendorError("no home directory: set CYKAFKA_CACHE_DIR") from error
 
 
 # A source tree
@@ -163,7 +169,7 @@ def used_files(tree: Path) -> list[str]:
     """The files of a source tree that the build uses, as sorted relative POSIX paths."""
     found = [path for pattern in USED for path in tree.glob(pattern)]
     files = [file for path in found for file in (path, *path.rglob("*")) if file.is_file()]
-    relative = [file.relative_to(tree) for file in files]
+    relative = [file.relative_to(tree) for file in files if not PRODUCT.search(file.name)]
     return sorted(
         name.as_posix()
         for name in relative
@@ -176,7 +182,7 @@ def checksum_of(tree: Path) -> str:
     digest = hashlib.sha256()
     for name in used_files(tree):
         content = hashlib.sha256((tree / name).read_bytes()).hexdigest()
-        digest.update(f"{name}\0{content}\0".encode())
+        digest.update(os.fsencode(f"{name}\0{content}\0"))
     return digest.hexdigest()
 
 
@@ -227,11 +233,18 @@ def extract(archive: Path, folder: Path) -> Path:
     """
     try:
         with tarfile.open(archive) as tar:
-            members = [_safe(member) for member in tar]
+            members, size = [], 0
+            for member in tar:
+                members.append(_safe(member))
+                size += member.size
+                if size > LARGEST:
+                    raise SourceError(f"{archive.name} is too large for librdkafka's source")
             if hasattr(tarfile, "data_filter"):
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder, members)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # each compression has errors of its own
+        if isinstance(error, SourceError) or (isinstance(error, OSError) and error.errno):
+            raise  # the second is an error of the disk, not of the archive
         reason = str(error).partition(":\n")[0]
         raise SourceError(
             f"cannot unpack {archive.name}: {reason}; download the archive again"
@@ -247,7 +260,10 @@ def _safe(member: tarfile.TarInfo) -> tarfile.TarInfo:
     # has none.
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-        raise tarfile.ExtractError(f"unsafe member {member.name!r}")
+        raise SourceError(
+            f"the archive contains {member.name!r}, which is a link, a device or outside of the "
+            "archive; pack regular files only"
+        )
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
     return member
 
@@ -257,9 +273,10 @@ def _safe(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def from_setting(setting: str, pin: Pin, scratch: Path) -> Source:
     """The folder or archive of CYKAFKA_LIBRDKAFKA_SOURCE."""
-    path = Path(setting).expanduser().absolute()
+    path = Path(os.path.expanduser(setting)).absolute()
     if not path.exists():
-        raise SourceError("no such file or folder")
+        hint = "" if Path(setting).is_absolute() else f" in {Path.cwd()}; use an absolute path"
+        raise SourceError(f"no such file or folder{hint}")
     source = checked(path if path.is_dir() else extract(path, scratch / "unpacked"), pin, SETTING)
     if not pin.accepts(source.version):
         raise SourceError(f"librdkafka {source.version} is too old; use {pin.version} or newer")
@@ -268,11 +285,12 @@ def from_setting(setting: str, pin: Pin, scratch: Path) -> Source:
 
 def from_cache(pin: Pin, cache: Cache) -> Source | None:
     """The pinned source that an earlier run has cached."""
-    for tree in cache.sources.glob(f"{pin.version}-*/"):
+    for place in PLACES:
+        tree = cache.sources / f"{pin.version}-{place}"
+        if not tree.is_dir():
+            continue
         if checksum_of(tree) == pin.checksum:
-            return Source(
-                tree, pin.version, pin.checksum, tree.name.removeprefix(f"{pin.version}-")
-            )
+            return Source(tree, pin.version, pin.checksum, place)
         log(f"removed {tree}: its checksum is wrong")
         shutil.rmtree(tree)
     return None
@@ -298,7 +316,7 @@ def from_debian(pin: Pin, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="cykafka-apt-") as private:
         try:
             archive = apt_source.fetch(pin.debian_package, pin.version, pin.suites, Path(private))
-        except apt_source.AptError as error:
+        except (apt_source.AptError, OSError) as error:
             raise SourceError(str(error)) from error
         return Path(shutil.copy(archive, folder))
 
@@ -324,14 +342,16 @@ def from_npm(pin: Pin, folder: Path) -> Path:
         raise SourceError(f"cannot run npm: {error.strerror}") from error
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
-        raise SourceError(f"npm pack {pin.npm_package}: {_npm_error(done)}")
+        count = f"{len(archives)} archives instead of one"
+        reason = _npm_error(done) if done.returncode else count
+        raise SourceError(f"npm pack {pin.npm_package}: {reason}")
     return archives[0]
 
 
 def _npm_error(done: subprocess.CompletedProcess[str]) -> str:
     try:
         error = json.loads(done.stdout)["error"]
-        return f"{error['code']}: {error['summary']}"
+        return " ".join(f"{error['code']}: {error['summary']}".split())
     except (ValueError, LookupError, TypeError):
         return f"exit status {done.returncode}"
 
@@ -389,7 +409,8 @@ def find_source(pin: Pin, cache: Cache, scratch: Path) -> Source:
     npm = "" if shutil.which("npm") else "install npm, or "
     raise VendorError(
         f"no place has the source of librdkafka {pin.version} (see the reasons above): {npm}"
-        f"download {pin.release_url} on another machine and set {SETTING} to the archive"
+        f"download {pin.release_url} (or run `npm pack {pin.npm_package}`) on another machine and "
+        f"set {SETTING} to the archive"
     )
 
 

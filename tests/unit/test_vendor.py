@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 import json
 import os
+import random
 import re
 import shutil
 import stat
@@ -27,6 +29,8 @@ FEATURES = "gzip,lz4,oidc,sasl_gssapi,sasl_oauthbearer,sasl_scram,ssl,zstd"
 FAKE_TREE = {
     "configure": """\
 #!/bin/sh
+# As librdkafka's: it compiles with the words of the flags, and no shell removes quotes.
+echo "int x;" > t.c && cc $CFLAGS -c t.c || exit 1
 echo "CFLAGS = $CFLAGS" > Makefile.config
 echo "LDFLAGS = $LDFLAGS" >> Makefile.config
 echo build >> "$BUILDS_SEEN"
@@ -288,18 +292,25 @@ def test_damaged_source_in_the_cache_is_fetched_again(
     assert src.checksum_of(again.tree) == pin.checksum
 
 
-def test_checksum_is_of_names_and_contents_and_not_of_dot_files(
+def test_checksum_is_of_names_and_contents_without_dot_files_and_build_products(
     src: ModuleType, tmp_path: Path
 ) -> None:
     tree = write_tree(tmp_path / "tree")
     first = src.checksum_of(tree)
-    for ignored in (".gitignore", "src/.clang-format", ".git/config", "examples/a.c"):
+    for ignored in (
+        ".gitignore",
+        "src/.clang-format",
+        ".git/config",
+        "examples/a.c",
+        "src/a.o",
+        "src/a.so.1",
+    ):
         (tree / ignored).parent.mkdir(exist_ok=True)
         (tree / ignored).write_text("")
     assert src.checksum_of(tree) == first
-    (tree / "src" / "rdkafka.c").rename(tree / "src" / "rdkafka2.c")
+    (tree / "src" / "rdkafka.c").rename(tree / "src" / "rdkafka.cc")  # the order is the same
     renamed = src.checksum_of(tree)
-    (tree / "src" / "rdkafka2.c").write_text("")
+    (tree / "src" / "rdkafka.cc").write_text("")
     assert len({first, renamed, src.checksum_of(tree)}) == 3
 
 
@@ -320,9 +331,20 @@ def test_archive_with_paths_outside_its_folder_is_refused(
     with tarfile.open(archive, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo(name))
     (tmp_path / "into").mkdir()
-    with pytest.raises(src.SourceError, match="unsafe member"):
+    with pytest.raises(
+        src.SourceError, match="which is a link, a device or outside of the archive"
+    ):
         src.extract(archive, tmp_path / "into")
     assert not (tmp_path / "outside").exists()
+
+
+def test_huge_archive_is_refused_before_it_is_unpacked(src: ModuleType, tmp_path: Path) -> None:
+    member = tarfile.TarInfo("librdkafka-x/src/huge.c")
+    member.size = 1 << 40
+    (tmp_path / "huge.tar").write_bytes(member.tobuf())
+    with pytest.raises(src.SourceError, match="too large for librdkafka's source"):
+        src.extract(tmp_path / "huge.tar", tmp_path / "unpacked")
+    assert not (tmp_path / "unpacked").exists()
 
 
 def test_archive_with_a_link_is_refused(src: ModuleType, tmp_path: Path) -> None:
@@ -332,7 +354,9 @@ def test_archive_with_a_link_is_refused(src: ModuleType, tmp_path: Path) -> None
         member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(member)
     (tmp_path / "into").mkdir()
-    with pytest.raises(src.SourceError, match="unsafe member"):
+    with pytest.raises(
+        src.SourceError, match="which is a link, a device or outside of the archive"
+    ):
         src.extract(archive, tmp_path / "into")
 
 
@@ -353,8 +377,8 @@ def test_error_says_in_one_sentence_what_to_do(
     assert str(caught.value) == (
         "no place has the source of librdkafka 2.15.1 (see the reasons above): "
         + ("" if npm else "install npm, or ")
-        + "download file:///nowhere.tar.gz on another machine and set CYKAFKA_LIBRDKAFKA_SOURCE "
-        "to the archive"
+        + f"download file:///nowhere.tar.gz (or run `npm pack {pin.npm_package}`) on another "
+        "machine and set CYKAFKA_LIBRDKAFKA_SOURCE to the archive"
     )
     release, debian, other = capsys.readouterr().err.splitlines()
     assert release.startswith("librdkafka: no source from release: file:///nowhere.tar.gz: ")
@@ -401,7 +425,12 @@ def test_npm_s_archive_is_the_source(
             "E404: Not Found",
         ),
         ("echo nothing; exit 3", "exit status 3"),
-        ("echo []", "exit status 0"),
+        ("echo []", "0 archives instead of one"),
+        ("touch a.tgz b.tgz", "2 archives instead of one"),
+        (
+            r"""printf '{"error": {"code": "E404", "summary": "a\\nb"}}'; exit 1""",
+            "E404: a b",
+        ),
         ("""echo '{"error": "E404"}'; exit 1""", "exit status 1"),
     ],
 )
@@ -604,11 +633,25 @@ def test_interrupted_fetch_leaves_nothing_behind(
     assert contents(cache) == {"sources", "builds", "lock"}
 
 
+def test_cache_leaves_other_files_of_its_folder_alone(
+    src: ModuleType, pin: Any, tmp_path: Path
+) -> None:
+    cache = src.Cache(tmp_path / "cache")
+    others = [cache.root / "scratch-mine" / "a", cache.sources / "2.15.1-mine" / "a"]
+    others.append(cache.root / "lock")
+    for other in others:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text("mine")
+    with cache.lock():
+        src.find_source(pin, cache, tmp_path)
+    assert [other.read_text() for other in others] == ["mine"] * 3
+
+
 def test_leftover_of_a_killed_build_is_removed(src: ModuleType, tmp_path: Path) -> None:
     cache = src.Cache(tmp_path)
-    (tmp_path / "scratch-killed").mkdir()
+    (tmp_path / "cykafka-scratch-killed").mkdir()
     with cache.lock():
-        assert not (tmp_path / "scratch-killed").exists()
+        assert not (tmp_path / "cykafka-scratch-killed").exists()
 
 
 def start(tree: Path, cache: Path, builds: Path, **settings: str) -> subprocess.Popen[str]:
@@ -663,6 +706,61 @@ def test_two_builds_at_once_compile_once(tmp_path: Path) -> None:
 
 
 @needs_build_tools
+@pytest.mark.parametrize("name", ["José", "a'b", "a$HOME", "a&b"])
+def test_cache_may_have_any_name_without_spaces(tmp_path: Path, name: str) -> None:
+    tree = write_tree(tmp_path / "tree")
+    status, out, err = finish(start(tree, tmp_path / name, tmp_path / "builds"))
+    assert (status, Path(out).parent) == (0, tmp_path / name / "builds"), err
+
+
+@needs_build_tools
+def test_cache_with_a_space_in_its_path_is_refused(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    status, _, err = finish(start(tree, tmp_path / "a b", tmp_path / "builds"))
+    assert status == 1
+    assert "set CYKAFKA_CACHE_DIR to a path without spaces" in err
+
+
+def test_full_disk_is_an_error_of_one_line(
+    src: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import librdkafka
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(write_archive(tmp_path / "a.tgz")))
+    monkeypatch.setenv("CYKAFKA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "argv", ["librdkafka.py"])
+    assert librdkafka.main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device; free space" in line
+
+
+def test_damaged_xz_archive_is_an_error_of_one_line(src: ModuleType, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.xz", "w:xz") as tar:
+        member = tarfile.TarInfo("a")
+        member.size = 100_000
+        tar.addfile(member, io.BytesIO(random.Random(1).randbytes(member.size)))
+    damaged = bytearray((tmp_path / "a.tar.xz").read_bytes())
+    damaged[50_000] ^= 0xFF
+    (tmp_path / "a.tar.xz").write_bytes(damaged)
+    with pytest.raises(src.SourceError, match=r"Corrupt input data; download the archive again"):
+        src.extract(tmp_path / "a.tar.xz", tmp_path / "unpacked")
+
+
+@needs_build_tools
+def test_build_that_lost_files_is_built_again(tmp_path: Path) -> None:
+    tree, builds = write_tree(tmp_path / "tree"), tmp_path / "builds"
+    prefix = Path(finish(start(tree, tmp_path / "cache", builds))[1])
+    for name in ("build.json", "lib/librdkafka.so.1"):
+        (prefix / name).unlink()
+        assert finish(start(tree, tmp_path / "cache", builds))[:2] == (0, str(prefix))
+    assert builds.read_text() == "build\n" * 3
+
+
+@needs_build_tools
 def test_other_flags_cause_another_build(tmp_path: Path) -> None:
     tree, builds = write_tree(tmp_path / "tree"), tmp_path / "builds"
     plain = finish(start(tree, tmp_path / "cache", builds))
@@ -696,7 +794,9 @@ def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> N
     (tree / "src" / ".hidden").write_text("")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert status == 0
-    assert "2.16.0 is not the pinned version: building it without cykafka's patches" in err
+    warning = "2.16.0 is not the pinned version: its checksum is not checked"
+    assert warning in err
+    assert warning in finish(start(tree, tmp_path / "cache", tmp_path / "builds"))[2]
     facts = json.loads((Path(out) / "build.json").read_text())
     assert facts["patches"] == []
     assert all(patch["effect"] for patch in facts["known_patches"].values())
@@ -719,6 +819,42 @@ def test_source_of_the_pinned_version_with_other_files_is_not_built(tmp_path: Pa
     )
     assert err.splitlines()[-1].startswith(line)
     assert not list((tmp_path / "cache" / "builds").iterdir())
+
+
+def test_source_setting_is_built_although_the_pinned_version_is_cached(
+    src: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import librdkafka as vendored
+
+    pin, cache = src.load_pin(), src.Cache(tmp_path / "cache")
+    toolchain = vendored.Toolchain()
+    key = vendored.build_key(pin.version, pin.checksum, toolchain, vendored.load_patches())
+    pinned = cache.builds / key
+    (pinned / "lib").mkdir(parents=True)
+    (pinned / "lib" / "librdkafka.so.1").touch()
+    (pinned / "build.json").write_text("{}")
+    assert vendored.bundled(pin, cache, toolchain).prefix == str(pinned)
+    monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tmp_path / "nowhere"))
+    with pytest.raises(src.VendorError, match="no such file or folder"):
+        vendored.bundled(pin, cache, toolchain)
+
+
+def test_build_key_changes_with_each_input(src: ModuleType, tmp_path: Path) -> None:
+    import librdkafka as vendored
+
+    patches = vendored.load_patches()
+    (tmp_path / "0001-it.patch").write_text(patches[0].path.read_text() + " ")
+    other = dataclasses.replace(patches[0], path=tmp_path / "0001-it.patch")
+    toolchain, flagged = vendored.Toolchain(), vendored.Toolchain(flags={"CFLAGS": "-O3"})
+    keys = {
+        vendored.build_key("2.15.1", "a", toolchain, patches),
+        vendored.build_key("2.15.2", "a", toolchain, patches),
+        vendored.build_key("2.15.1", "b", toolchain, patches),
+        vendored.build_key("2.15.1", "a", flagged, patches),
+        vendored.build_key("2.15.1", "a", toolchain, [other, *patches[1:]]),
+        vendored.build_key("2.15.1", "a", toolchain, patches[1:]),
+    }
+    assert len(keys) == 6
 
 
 def test_bundled_is_the_default(tmp_path: Path) -> None:
