@@ -31,6 +31,34 @@ class Damaging(Relay):
         return request
 
 
+class Uncertain(Relay):
+    """From step 0 on: says that the first request was stored too late for its replicas, and
+    damages the second one. So the first may be stored, the second is not, and the next ones, which
+    are in flight, have skipped a sequence."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, first: bytes, second: bytes) -> None:
+        super().__init__(bootstrap_servers)
+        self.topic, self.first, self.second = topic.encode(), first, second
+        self.step = 0
+
+    def request(self, number: int, request: bytes) -> bytes:
+        self.uncertain = False
+        if number == PRODUCE and self.step == 0 and self.first in request:
+            self.step, self.uncertain = 1, True
+        elif number == PRODUCE and self.step == 1 and self.second in request:
+            self.step = 2
+            return request.replace(self.second, self.second.swapcase())
+        return request
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        if self.uncertain:  # the error is behind the topic, the count and the partition
+            at = answer.index(self.topic) + len(self.topic) + 1 + 4
+            assert answer[at : at + 2] == b"\0\0", answer
+            code = cykafka.KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            answer = answer[:at] + code.to_bytes(2, "big") + answer[at + 2 :]
+        return super().answer(request, answer)
+
+
 def produce(
     relay: Relay, make_producer: Callable[..., Any], topic: str, size: int
 ) -> tuple[Any, list[Any]]:
@@ -113,3 +141,29 @@ def test_records_refused_by_a_topic_that_was_created_anew_have_their_true_outcom
         cykafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
         cykafka.KafkaError._PURGE_QUEUE,
     }
+
+
+@pytest.mark.parametrize("size", [1, 10])
+def test_record_that_may_be_stored_is_not_stored_again_after_a_skipped_sequence(
+    kafka_cluster: Any,
+    topic: str,
+    make_producer: Callable[..., Any],
+    make_consumer: Callable[..., Any],
+    size: int,
+) -> None:
+    """As after a failover with several requests in flight."""
+    values = [b"record-%d;" % number for number in range(5 * size)]
+    relayed = Uncertain(kafka_cluster.bootstrap_servers, topic, values[0], values[size])
+    relayed.step = 2  # the first record makes the producer known to the broker
+    with serving(relayed) as relay:
+        producer, errors = produce(relay, make_producer, topic, size)
+        producer.produce(topic, b"known", partition=0)
+        assert producer.flush(WAIT_S) == 0
+        relay.step = 0
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(WAIT_S) == 0
+        producer.close()
+        assert relay.step == 2
+    assert errors == [None] * (1 + len(values))
+    assert stored(make_consumer, topic) == [b"known", *values]
