@@ -92,7 +92,7 @@ def test_first_request_of_a_partition_is_sent_alone(tracked: MockCluster) -> Non
     first, *others = (request.timestamp for request in tracked.requests("Produce"))
     assert len(others) == 2
     assert min(others) - first > RTT_MS / 1000 * 0.9
-    assert max(others) - min(others) < RTT_MS / 1000 / 2
+    assert max(others) - min(others) < RTT_MS / 1000
 
 
 @pytest.mark.parametrize("refused", range(WINDOW + 1))
@@ -105,7 +105,7 @@ def test_refused_records_are_sent_again_whatever_the_broker_accepts_later(
         errors = [KafkaError.NO_ERROR] * refused + [KafkaError.NOT_LEADER_FOR_PARTITION]
         tracked.push_request_errors("Produce", errors)
         produce(producer, WINDOW + 1, delivered)
-        tracked.wait_for_requests("Produce", min(refused + 1, WINDOW), timeout=RTT_MS / 1000)
+        tracked.wait_for_requests("Produce", min(refused + 1, WINDOW), timeout=WAIT_S)
         tracked.set_rtt(0)
         assert producer.flush(WAIT_S) == 0
     assert delivered == [None] * 10 * (WINDOW + 1)

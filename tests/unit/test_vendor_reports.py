@@ -82,6 +82,7 @@ def test_patch_of_an_unreported_bug_has_a_report(patch: Path) -> None:
         assert VENDOR / "reports" / f"{patch.name[:4]}.md" in REPORTS
 
 
+@pytest.mark.alone  # some programs count or time what librdkafka does
 @needs_build_tools
 @needs_patches
 @each_report
