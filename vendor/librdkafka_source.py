@@ -29,12 +29,11 @@ import apt_source
 
 PIN_FILE = Path(__file__).with_name("librdkafka.toml")
 SETTING = "CYKAFKA_LIBRDKAFKA_SOURCE"
-# What the build uses of the source. The archives of upstream, Debian and npm differ in the rest,
-# and in dot files.
+# What the build uses of the source. The archives of upstream, Debian and npm differ in the rest.
 USED = ("LICENSE*", "Makefile", "configure", "configure.self", "lds-gen.py", "mklove", "src")
-# What an earlier build left in the tree: make would link these files instead of compiling.
-PRODUCT = re.compile(r"\.(o|d|a|lds|so(\.\d+)?)$")
-LARGEST = 1 << 28  # bytes that an archive may unpack to; npm's unpacks to 14 MB
+# But not dot files, which npm's archive lacks, nor what an earlier build left in the tree: make would
+# link it instead of compiling.
+UNUSED = re.compile(r"(^|/)\.|\.(o|d|a|lds|so(\.\d+)?)$")
 RELEASE_TIMEOUT_S = 10
 NPM_TIMEOUT_S = 180
 Version = tuple[int, int, int]
@@ -167,14 +166,10 @@ def cache_folder(environment: dict[str, str] | os._Environ[str] = os.environ) ->
 
 def used_files(tree: Path) -> list[str]:
     """The files of a source tree that the build uses, as sorted relative POSIX paths."""
-    found = [path for pattern in USED for path in tree.glob(pattern)]
-    files = [file for path in found for file in (path, *path.rglob("*")) if file.is_file()]
-    relative = [file.relative_to(tree) for file in files if not PRODUCT.search(file.name)]
-    return sorted(
-        name.as_posix()
-        for name in relative
-        if not any(part.startswith(".") for part in name.parts)
-    )
+    found = (path for pattern in USED for path in tree.glob(pattern))
+    files = (file for path in found for file in (path, *path.rglob("*")) if file.is_file())
+    names = (file.relative_to(tree).as_posix() for file in files)
+    return sorted(name for name in names if not UNUSED.search(name))
 
 
 def checksum_of(tree: Path) -> str:
@@ -233,12 +228,7 @@ def extract(archive: Path, folder: Path) -> Path:
     """
     try:
         with tarfile.open(archive) as tar:
-            members, size = [], 0
-            for member in tar:
-                members.append(_safe(member))
-                size += member.size
-                if size > LARGEST:
-                    raise SourceError(f"{archive.name} is too large for librdkafka's source")
+            members = [_safe(member) for member in tar]
             if hasattr(tarfile, "data_filter"):
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder, members)
