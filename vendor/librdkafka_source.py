@@ -31,7 +31,7 @@ PIN_FILE = Path(__file__).with_name("librdkafka.toml")
 SETTING = "CYKAFKA_LIBRDKAFKA_SOURCE"
 # What the build uses of the source. The archives of upstream, Debian and npm differ in the rest.
 USED = ("LICENSE*", "Makefile", "configure", "configure.self", "lds-gen.py", "mklove", "src")
-# But not dot files, which npm's archive lacks, nor what an earlier build left in the tree: make would
+# But not dot files, which npm lacks, nor what an earlier build left in the tree: make would
 # link it instead of compiling.
 UNUSED = re.compile(r"(^|/)\.|\.(o|d|a|lds|so(\.\d+)?)$")
 RELEASE_TIMEOUT_S = 10
