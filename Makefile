@@ -72,6 +72,7 @@ test: $(test_needs) ## all tests, in C, in Python and with real Kafka (ARGS for 
 
 # Delta Lake's newest package is for Spark 4.2, and .venv has a newer one.
 test-delta: $(test_needs) $(stamps)/pyspark-4.2 ## the tests with Delta Lake, on PySpark 4.2
+	PYTHONPATH=$(abspath $(VENV))/pyspark-4.2 $(bin)/python tests/shared/java_classes.py
 	CYKAFKA_REQUIRE_BROKER=1 PYTHONPATH=$(abspath $(VENV))/pyspark-4.2 $(bin)/pytest $(ARGS) \
 	  tests/spark/jobs/test_tables.py tests/spark/jobs/test_archive_kills.py -k "delta or kills"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from _figures import Result
 from cykafka import TopicPartition
-from cykafka.spark.consumers import OpenConsumer
-from cykafka.spark.options import ReadOptions
-from cykafka.spark.planner import Planner, tasks_of
-from cykafka.spark.stream import StreamPlan
+from cykafka.spark.clients.consumers import OpenConsumer
+from cykafka.spark.source.planner import Planner, tasks_of
+from cykafka.spark.source.read_options import ReadOptions
+from cykafka.spark.source.stream import StreamPlan
 
 TOPICS = 10
 REPEATS = 5

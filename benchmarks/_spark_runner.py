@@ -33,7 +33,7 @@ from _spark_suite import (
     Place,
 )
 from cykafka import Producer
-from cykafka.testing._artifacts import Jars
+from cykafka.testing._java import Jars
 
 HERE = Path(__file__).parent
 CONNECTOR = Jars(

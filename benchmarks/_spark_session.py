@@ -141,16 +141,17 @@ class Worker:
 
     def job(self, name: str, keys: dict[str, str]) -> Any:
         """Run a job in this session. A stream gets a checkpoint of its own."""
-        from cykafka.spark.jobs.config import JOBS, StreamConfig
-        from cykafka.spark.jobs.load import load
-        from cykafka.spark.jobs.report import Progress
-        from cykafka.spark.jobs.session import Run
+        from cykafka.spark.jobs.command import MODULES
+        from cykafka.spark.jobs.config.load import load
+        from cykafka.spark.jobs.config.models import JOBS, StreamConfig
+        from cykafka.spark.jobs.observing.report import ProgressLine
+        from cykafka.spark.jobs.run.session import JobRun
 
         checkpoint = str(self.folder / "checkpoint-of-job")
         if issubclass(JOBS[name], StreamConfig):
             keys = {**keys, "checkpoint": checkpoint}
-        run = Run(self.spark, load(JOBS[name], None, keys), Progress(0))
-        module = importlib.import_module(f"cykafka.spark.jobs.{name}")
+        run = JobRun(self.spark, load(JOBS[name], None, keys), ProgressLine(0))
+        module = importlib.import_module(f"cykafka.spark.jobs.{MODULES[name]}")
         try:
             with measured() as result:
                 summary = module.run(run)
@@ -221,18 +222,28 @@ class Worker:
         return {**result, "rows": sum(row.records for row in found)}
 
     def stream(
-        self, source: str, options: dict[str, str], batches: int, actions: Sequence[str] = ()
+        self,
+        source: str,
+        options: dict[str, str],
+        batches: int,
+        actions: Sequence[str] = (),
+        persist: bool = False,
     ) -> Any:
         """Run micro-batches and drop the rows. The answer has Spark's median durations, ms.
 
-        With `actions`, names of ACTIONS, the query is one of foreachBatch.
+        With `actions`, names of ACTIONS, the query is one of foreachBatch. With `persist`, its
+        function persists each micro-batch for them.
         """
         checkpoint = self.folder / "checkpoint"
         writer = self.spark.readStream.format(source).options(**options).load().writeStream
 
         def act(batch: Any, _number: int) -> None:
+            if persist:
+                batch.persist()
             for action in actions:
                 ACTIONS[action](batch)
+            if persist:
+                batch.unpersist()
 
         writer = writer.foreachBatch(act) if actions else writer.format("noop")
         query = writer.option("checkpointLocation", str(checkpoint)).start()

@@ -41,6 +41,8 @@ WARM_UPS = 3
 PARTITIONS = 8
 """Partitions of the topics to read and to write."""
 SCALE_PARTITIONS = (1, 2, 8, 32, 128)
+SHARED = {"maxRecordsPerSharedTask": "60000"}
+"""Options for many partitions. The JVM connector ignores them."""
 PLANNED_PARTITIONS = (100, 1_000, 10_000)
 VALUE_SIZE, KEY_SIZE = 100, 8
 JOB_OFFSETS = 2_000_000
@@ -51,18 +53,19 @@ STREAM_BATCHES = 40
 """Micro-batches of a run. The first ten are not counted."""
 BATCH_ROWS = 2
 """Rows of a micro-batch."""
-MORE_ROWS = (5_000, 50_000, 100_000, 200_000)
-"""Rows of larger micro-batches, which come from all partitions."""
-TASK_ROWS = MORE_ROWS[2:]
-"""Rows of micro-batches that the driver does not read."""
-
-ALL = ("isEmpty()", "count()", "write")
-ACTIONS: dict[str, tuple[tuple[str, ...], int]] = {
-    **{each: ((each,), BATCH_ROWS) for each in ALL},
-    "all three": (ALL, BATCH_ROWS),
-    **{f"all three, {rows:,} rows": (ALL, rows) for rows in MORE_ROWS},
+ACTIONS = ("isEmpty()", "count()", "write")
+"""The actions of a foreachBatch."""
+ACTION_ROWS = (BATCH_ROWS, 5_000, 100_000)
+"""Rows of its micro-batches; more than two rows come from all partitions."""
+WITH_ACTIONS: dict[str, tuple[str, str, dict[str, str], bool]] = {
+    "JVM connector": (UNIX, JVM, {}, False),
+    "JVM connector, persist()": (UNIX, JVM, {}, True),
+    "cykafka": (UNIX, OURS, {}, False),
+    "cykafka with its daemon": (DAEMON, OURS, {}, False),
+    "cykafka, persist()": (UNIX, OURS, {}, True),
+    "cykafka, readOn=driver": (UNIX, OURS, {"readOn": "driver"}, False),
 }
-"""By the words in the table: the actions of a foreachBatch, and the rows of its micro-batches."""
+"""By name: session, source, options, and whether the function of foreachBatch persists."""
 
 VALUE_ONLY = "value binary"
 NEW_TOPIC = "TOPIC"
@@ -203,9 +206,15 @@ def _source(place: Place, topic: str) -> dict[str, str]:
     }
 
 
-def _read(what: str, source: str, partitions: int = PARTITIONS, **more: Any) -> Any:
+def _read(
+    what: str,
+    source: str,
+    partitions: int = PARTITIONS,
+    given: dict[str, str] | None = None,
+    **more: Any,
+) -> Any:
     def command(place: Place) -> Command:
-        options = _source(place, place.topics[partitions])
+        options = {**_source(place, place.topics[partitions]), **(given or {})}
         return {"do": what, "source": source, "options": options, **more}
 
     return command
@@ -301,14 +310,20 @@ def _archive_stream(source: str) -> Callable[[Place], Command]:
     return command
 
 
-def _stream(source: str, *actions: str, rows: int = BATCH_ROWS) -> Callable[[Place], Command]:
+def _stream(
+    source: str,
+    *actions: str,
+    rows: int = BATCH_ROWS,
+    more: dict[str, str] | None = None,
+    persist: bool = False,
+) -> Callable[[Place], Command]:
     def command(place: Place) -> Command:
         topic, batches = place.stream_topic, place.batches
         if rows != BATCH_ROWS:
             topic, batches = place.topics[PARTITIONS], min(batches, place.rows // rows)
-        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows)}
+        options = {**_source(place, topic), "maxOffsetsPerTrigger": str(rows), **(more or {})}
         return {"do": "stream", "source": source, "options": options,
-                "batches": batches, "actions": actions}  # fmt: skip
+                "batches": batches, "actions": actions, "persist": persist}  # fmt: skip
 
     return command
 
@@ -328,7 +343,7 @@ def _plan(kind: str, partitions: int) -> Callable[[Place], Command]:
 
 def _scale() -> tuple[Contender, ...]:
     return tuple(
-        Contender(f"{name}, {count}", session, _read("noop", source, count), source)
+        Contender(f"{name}, {count}", session, _read("noop", source, count, SHARED), source)
         for name, session, source in (
             ("JVM connector", UNIX, JVM),
             ("cykafka", UNIX, OURS),
@@ -460,7 +475,10 @@ CASES: tuple[Case, ...] = (
             Contender("job mirror, trace headers", UNIX, _job("mirror", to=NEW_TOPIC), OURS),
         ),
         rate,
-        (times("job mirror to the JVM connector", "job mirror", "JVM connector", 1.3),),
+        (
+            times("job mirror to the JVM connector", "job mirror", "JVM connector", 1.3),
+            times("a plain copy to the JVM connector's", "cykafka", "JVM connector", 1.3),
+        ),
         quick=False,
     ),
     Case(
@@ -473,7 +491,10 @@ CASES: tuple[Case, ...] = (
             Contender("job replay", UNIX, _replay_job, OURS),
         ),
         rate,
-        (times("job replay to the JVM connector", "job replay", "JVM connector", 1.3),),
+        (
+            times("job replay to the JVM connector", "job replay", "JVM connector", 1.3),
+            times("a plain copy to the JVM connector's", "cykafka", "JVM connector", 1.3),
+        ),
         quick=False,
     ),
     Case(
@@ -525,32 +546,33 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "actions",
-        f"a micro-batch of {BATCH_ROWS} rows or more, whose foreachBatch has such actions",
+        f"a micro-batch whose foreachBatch has {len(ACTIONS)} actions",
         "ms",
         tuple(
-            Contender(f"{name}, {words}", session, _stream(source, *actions, rows=rows), source)
-            for words, (actions, rows) in ACTIONS.items()
-            for name, session, source in (
-                ("JVM connector", UNIX, JVM),
-                ("cykafka", UNIX, OURS),
-                ("cykafka with its daemon", DAEMON, OURS),
+            Contender(
+                f"{name}, {rows:,} rows",
+                session,
+                _stream(source, *ACTIONS, rows=rows, more=more, persist=persist),
+                source,
             )
-            if session is not DAEMON or rows in TASK_ROWS
+            for rows in ACTION_ROWS
+            for name, (session, source, more, persist) in WITH_ACTIONS.items()
         ),
         batch_ms,
         tuple(
             Target(
-                f"{words}: {name} to the JVM connector",
-                f"{name}, {words}",
-                f"JVM connector, {words}",
+                f"{name} to the JVM connector, {rows:,} rows",
+                f"{name}, {rows:,} rows",
+                f"JVM connector, {rows:,} rows",
                 ratios,
                 1.0,
                 least=False,
                 unit="x",
+                judged=False,
             )
-            for words, (_, rows) in ACTIONS.items()
-            for name in ("cykafka", "cykafka with its daemon")
-            if name == "cykafka" or rows in TASK_ROWS
+            for rows in ACTION_ROWS
+            for name in WITH_ACTIONS
+            if name != "JVM connector"
         ),
         quick=False,
     ),

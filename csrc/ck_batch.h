@@ -1,23 +1,23 @@
 /*
  * ck_batch: consumed messages on their way from librdkafka to the application.
  *
- * A batch is filled in slices, so that signals and callbacks can run in between. Between
- * two slices partitions may be revoked; their gathered messages are then dropped. Offsets
- * are stored when messages are handed over, not when they are fetched
- * (enable.auto.offset.store is false). A message that is dropped here, or is still here
- * when the process dies, therefore does not count as read.
+ * The caller fills a batch in slices, so that signals and callbacks can run in between.
+ * If the group revokes partitions between two slices, the caller drops their messages.
+ * The consumer stores offsets when it returns messages, not when it fetches them
+ * (enable.auto.offset.store is false). So the group reads a message again if it was
+ * dropped here, or was still here when the process died.
  *
- * ck_batch_take() makes the batch that the application gets. It never changes: any number
- * of threads may read it, each with a reference. (With the GIL a thread needs none,
- * because the owner drops its reference only with the GIL.) When the messages must
- * be returned before the application releases the batch, ck_batch_copy() makes a batch
- * with the same rows in its own memory, and the owner exchanges the two. A reader keeps
- * the batch it began with.
+ * ck_batch_take() creates the application's batch, which never changes. Any number of
+ * threads may read it, each with a reference. (A thread with the GIL needs no reference,
+ * because the owner drops its reference only with the GIL.) If the messages must return
+ * to librdkafka before the application releases the batch, ck_batch_copy() creates a
+ * batch with the same rows in its own memory, and the owner swaps the two. A reader
+ * keeps the batch it began with.
  *
  * Ownership: a batch owns its messages until ck_batch_clear(), ck_batch_destroy() or the
  * last ck_batch_unref(). These must come before the consumer's rd_kafka_destroy(), which
- * waits for every message. In a forked child they free only our memory, because the
- * messages belong to the parent. Threads: while a batch is gathered, only one thread at a
+ * waits for every message. In a forked child they free only cykafka's memory: the
+ * messages belong to the parent. Threads: while a batch is filled, only one thread at a
  * time may use it, with one exception. While ck_batch_fill() waits, another thread or a
  * rebalance callback may call ck_batch_drop(). The caller (the GIL) keeps the drop apart
  * from ck_batch_accept(), and the fill writes only after the accepted messages.
@@ -57,7 +57,7 @@ typedef struct ck_batch_s {
         size_t head; /* the first message not handed over */
         bool gaps;   /* whether there are NULLs */
         /* Only in a batch that was handed over. */
-        uint32_t generation;   /* the process that librdkafka lent the messages to */
+        uint32_t generation;   /* the process that fetched the messages */
         _Atomic uint32_t refs; /* 1 while it is gathered */
         _Atomic uint32_t
             parsing; /* held while headers are parsed: the holder's generation, or 0 */
@@ -71,7 +71,7 @@ typedef struct ck_batch_s {
 /* A new batch with room for size messages (at least one), or NULL if memory is short. */
 CK_EXPORT ck_batch_t *ck_batch_new(size_t size);
 
-/* Makes room for want more messages. 0, or ENOMEM. Not while a fill is waiting. */
+/* Reserves room for want more messages. Returns 0 or ENOMEM. Not while a fill waits. */
 CK_EXPORT int ck_batch_reserve(ck_batch_t *batch, size_t want);
 
 /* Destroys the remaining messages and the batch. NULL is fine. Takes librdkafka's
@@ -83,41 +83,41 @@ CK_EXPORT void ck_batch_clear(ck_batch_t *batch);
 
 /* Waits up to timeout_ms (-1: forever) for at most want messages, writes them after the
  * accepted ones and returns their number. The room must have been reserved. Serves
- * callbacks. Takes no lock of ours. The messages count only after ck_batch_accept(). */
+ * callbacks. Takes no cykafka lock. The messages count only after ck_batch_accept(). */
 CK_EXPORT size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms,
                                size_t want);
 
 /* Adds the messages of the last fill to the batch. */
 CK_EXPORT void ck_batch_accept(ck_batch_t *batch, size_t filled);
 
-/* In place of ck_batch_accept(): adds the messages of the last fill to the end of another
- * batch. 0, or ENOMEM (then nothing has moved). */
+/* Instead of ck_batch_accept(): appends the last fill's messages to another batch.
+ * Returns 0, or ENOMEM without moving anything. */
 CK_EXPORT int ck_batch_accept_into(ck_batch_t *batch, size_t filled, ck_batch_t *into);
 
-/* Destroys those messages of the given partitions (NULL: of all) that are not handed
- * over; their places become NULL. Returns the number destroyed. */
+/* Destroys the unreturned messages of the given partitions (NULL: of all partitions);
+ * their places become NULL. Returns the number of destroyed messages. */
 CK_EXPORT size_t ck_batch_drop(ck_batch_t *batch,
                                const rd_kafka_topic_partition_list_t *partitions);
 
-/* Moves those messages of the given partitions that are not handed over to the end of
- * another batch; their places become NULL. Partitions with an error in the list are
- * skipped. 0, or ENOMEM (then nothing has moved). May be called when ck_batch_drop() may,
- * unless a fill waits for `into`. */
+/* Appends the unreturned messages of the given partitions to another batch; their places
+ * become NULL. Skips partitions whose list entry has an error. Returns 0, or ENOMEM
+ * without moving anything. Call it whenever ck_batch_drop() is allowed, unless a fill
+ * waits for `into`. */
 CK_EXPORT int ck_batch_hold(ck_batch_t *batch,
                             const rd_kafka_topic_partition_list_t *partitions,
                             ck_batch_t *into);
 
-/* The offset of the first message of a partition that is not handed over, or -1. */
+/* The offset of a partition's first unreturned message, or -1. */
 CK_EXPORT int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic,
                                         int32_t partition);
 
-/* Removes the places of dropped and handed-over messages if any message was dropped or at
- * least half were handed over, so that the total cost stays linear. Not while a fill is
- * waiting. */
+/* Removes the places of dropped and returned messages if any message was dropped or at
+ * least half were returned, so that the total cost stays linear. Not while a fill
+ * waits. */
 CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
 
-/* Moves the messages not handed over from one batch to the end of another. 0, or ENOMEM
- * (then nothing has moved). */
+/* Appends one batch's unreturned messages to another batch. Returns 0, or ENOMEM without
+ * moving anything. */
 CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
 
 /* The index (from the head) of the first message with an error other than the end of a
@@ -135,21 +135,21 @@ CK_EXPORT size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms);
 CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
 /* Stores the positions of all assigned partitions except those in `but` (NULL: no
- * exceptions). Call it when every fetched message of the other partitions was handed
- * over. A position may be beyond the last message, after a transaction's marker. Waits
- * for librdkafka's main thread. */
+ * exceptions). Call it after the consumer has returned all fetched messages of the other
+ * partitions. A position may be beyond the last message, after a transaction's marker.
+ * Waits for librdkafka's main thread. */
 CK_EXPORT void ck_batch_store_positions(rd_kafka_t *rk,
                                         const rd_kafka_topic_partition_list_t *but);
 
 /* Destroys cnt messages that a batch has accepted; skips NULLs. */
 CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
-/* -- batches that were handed over: in ck_batch_rows.c */
+/* -- the application's batches: in ck_batch_rows.c */
 
-/* Takes the next cnt messages (no gaps) out of a gathered batch. The records become a new
- * batch with one reference, the errors are destroyed. NULL if memory is short; then
- * nothing was taken. loans counts the batch until its messages are returned; it may be
- * NULL. */
+/* Takes the next cnt messages (no gaps) out of a filled batch. Puts the records into a
+ * new batch with one reference, and destroys the errors. Returns NULL without taking
+ * anything if memory is short. loans, which may be NULL, counts the batch until its
+ * messages are returned. */
 CK_EXPORT ck_batch_t *ck_batch_take(ck_batch_t *from, size_t cnt, ck_loans_t *loans);
 
 /* Another batch with the same rows and headers in its own memory, with one reference.
@@ -171,8 +171,8 @@ CK_EXPORT void ck_batch_unpin(ck_batch_t *batch);
 /* Message i (counted from the head; no gaps), as a row. Takes no lock. */
 CK_EXPORT void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row);
 
-/* The headers of message i, owned by the batch; NULL if there are none. The first call
- * for a message parses them. Any thread; takes a lock of the batch meanwhile. */
+/* The headers of message i, owned by the batch; NULL without headers. The first call for
+ * a message parses them under the batch's lock. Any thread. */
 CK_EXPORT rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i);
 
 /* Parses the headers of cnt messages from start on, step apart. */

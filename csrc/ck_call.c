@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "ck_callback.h"
-#include "ck_turn.h"
+#include "ck_serving.h"
 
 /* The longest timeout of a single librdkafka call, ms. */
 enum { LONGEST = 60000 };
@@ -14,7 +14,7 @@ ck_call_t *ck_call_new(ck_call_kind_t kind) {
 
         if (!call)
                 return NULL;
-        if (!(call->bell = ck_bell_new())) {
+        if (!(call->condition = ck_condition_new())) {
                 free(call);
                 return NULL;
         }
@@ -49,7 +49,7 @@ static void ck_call_unref(ck_call_t *call) {
                 rd_kafka_group_list_destroy(call->groups);
         rd_kafka_mem_free(NULL, call->cluster_id);
         ck_pipe_unref(call->notify);
-        ck_bell_destroy(call->bell);
+        ck_condition_destroy(call->condition);
         free(call);
         ck_runtime_count(CK_KIND_CALL, -1);
 }
@@ -148,12 +148,12 @@ static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
 }
 
 static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
-        ck_turn_t *turn = ck_queue_turn(call->events);
+        ck_serving_t *serving = ck_queue_serving(call->events);
         rd_kafka_queue_t *rkqu = rd_kafka_queue_get_main(rk);
 
         /* The others must be made: their results count. */
-        call->entered =
-            ck_turn_enter(turn, rkqu, call->kind == CK_CALL_FLUSH ? timeout_ms : -1);
+        call->entered = ck_serving_enter(serving, rkqu,
+                                         call->kind == CK_CALL_FLUSH ? timeout_ms : -1);
         rd_kafka_queue_destroy(rkqu);
         if (!call->entered)
                 return;
@@ -167,7 +167,7 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         else
                 call->error = rd_kafka_abort_transaction(rk, timeout_ms);
         ck_callback_listener(NULL);
-        ck_turn_leave(turn);
+        ck_serving_leave(serving);
 }
 
 static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
@@ -220,13 +220,19 @@ static int ck_call_ms(const ck_call_t *call) {
         return left < 0 || left > LONGEST ? LONGEST : (int)left;
 }
 
-/* Whether only the call's own timeout (LONGEST) has expired, and not the caller's
- * deadline. */
-static bool ck_call_again(const ck_call_t *call, int ms, int64_t until) {
-        return (call->err == RD_KAFKA_RESP_ERR__TIMED_OUT ||
-                call->err == RD_KAFKA_RESP_ERR__TRANSPORT ||
-                call->err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) &&
-               ms == LONGEST && ck_runtime_now_ms() >= until && !atomic_load(&call->left);
+/* Whether a timeout of librdkafka has expired before the caller's deadline: that of a
+ * request (socket.timeout.ms; rd_kafka_committed() does not repeat it), or LONGEST, which
+ * some calls report as an error of the brokers. */
+static bool ck_call_again(const ck_call_t *call, int64_t until) {
+        int64_t now = ck_runtime_now_ms();
+
+        if (atomic_load(&call->left) || (call->deadline >= 0 && now >= call->deadline))
+                return false;
+        return call->err == RD_KAFKA_RESP_ERR__TIMED_OUT ||
+               call->err == RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE ||
+               ((call->err == RD_KAFKA_RESP_ERR__TRANSPORT ||
+                 call->err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) &&
+                now >= until);
 }
 
 static void *ck_call_main(void *arg) {
@@ -239,14 +245,14 @@ static void *ck_call_main(void *arg) {
                 ms = ck_call_ms(call);
                 until = ck_runtime_now_ms() + ms;
                 ck_call_ask(call, call->rk, ms);
-        } while (ck_call_again(call, ms, until));
+        } while (ck_call_again(call, until));
         /* From here on the handle may be destroyed. */
         ck_loans_unpin(loans);
         ck_loans_sub(loans);
         atomic_store(&call->done, true);
-        ck_bell_ring(call->bell);
+        ck_condition_signal(call->condition);
         if (call->notify)
-                ck_pipe_ring(call->notify);
+                ck_pipe_notify(call->notify);
         ck_call_unref(call);
         return NULL;
 }
@@ -276,7 +282,7 @@ void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
 
 bool ck_call_wait(ck_call_t *call, int timeout_ms) {
         if (!atomic_load(&call->done) && timeout_ms > 0)
-                ck_bell_wait(call->bell, timeout_ms);
+                ck_condition_wait(call->condition, timeout_ms);
         return atomic_load(&call->done);
 }
 

@@ -1,22 +1,22 @@
 /*
- * ck_call: a blocking librdkafka call to the brokers, made by its own thread.
+ * ck_call: a blocking librdkafka call to the brokers, in its own thread.
  *
- * Such a call cannot be cancelled. The caller therefore waits here, and may leave at any
- * time (Ctrl-C, a close() by another thread). The call then runs to its end, and its
- * result is dropped. It counts as a pinned loan (ck_loans), so that the handle is
- * destroyed only after the call has returned.
+ * librdkafka cannot cancel such a call. So the caller waits here, and may leave at any
+ * time (Ctrl-C, a close() by another thread). The call then runs to its end, and cykafka
+ * drops its result. The call is a pinned loan (ck_loans), so cykafka destroys the handle
+ * only after the call has returned.
  *
- * librdkafka gets a timeout of at most a minute, except in the kinds that are made once.
- * An abandoned call therefore ends within a minute, or when its own timeout expires. If a
- * call times out while its caller waits, it is repeated until the caller's deadline: by
- * then librdkafka itself has failed the request (socket.timeout.ms).
+ * librdkafka gets a timeout of at most a minute, except for the kinds that run once. So
+ * an abandoned call ends within a minute, or when its own timeout expires. If the call
+ * or one of its requests (socket.timeout.ms) times out while its caller waits, the
+ * thread repeats the call until the caller's deadline.
  *
  * Ownership: reference-counted; the caller and the thread have one reference each. The
  * call owns its arguments and results, except the events, which outlive it. It frees the
  * results that were not taken (and set to NULL). Threads: the caller's alone before
  * ck_call_start(), the thread's until ck_call_wait() is true, then the caller's again.
- * Waiting takes the lock of a bell. The thread does not exist in a forked child: there
- * the caller may only leave.
+ * Waiting takes the lock of a condition. The thread does not exist in a forked child:
+ * there the caller may only leave.
  */
 #ifndef CK_CALL_H
 #define CK_CALL_H
@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ck_bell.h"
+#include "ck_condition.h"
 #include "ck_loans.h"
 #include "ck_pipe.h"
 #include "ck_queue.h"
@@ -55,10 +55,10 @@ typedef struct ck_call_s {
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
         bool committed_only; /* as isolation.level is read_committed */
-        ck_queue_t *events;  /* the handle's; its turn is entered as a guest */
-        ck_pipe_t *notify;   /* rung when the call is done; NULL: none. A reference. */
+        ck_queue_t *events;  /* the handle's; its ck_serving_t is entered as a guest */
+        ck_pipe_t *notify; /* notified when the call is done; NULL: none. A reference. */
         /* Results. */
-        bool entered; /* false: a close has ended the wait for the turn */
+        bool entered; /* false: a close has ended the wait for the serving thread */
         rd_kafka_resp_err_t err;
         rd_kafka_error_t *error;
         const struct rd_kafka_metadata *metadata;
@@ -73,8 +73,8 @@ typedef struct ck_call_s {
         /* Internal. */
         rd_kafka_t *rk;
         ck_loans_t *loans;
-        ck_bell_t *bell;  /* rung when it is done */
-        int64_t deadline; /* -1: never */
+        ck_condition_t *condition; /* signaled when it is done */
+        int64_t deadline;          /* -1: never */
         _Atomic bool done;
         _Atomic bool left; /* the caller has left */
         _Atomic int refs;
@@ -88,7 +88,7 @@ CK_EXPORT ck_call_t *ck_call_new(ck_call_kind_t kind);
 CK_EXPORT int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
                             int64_t timeout_ms);
 
-/* Makes the call in this thread, instead of ck_call_start(). */
+/* Runs the call in this thread, instead of ck_call_start(). */
 CK_EXPORT void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms);
 
 /* Waits up to timeout_ms. Returns whether the call has its result. */

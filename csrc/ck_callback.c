@@ -12,7 +12,7 @@ static _Thread_local const ck_delivery_t *ck_goal;
 /* Whether this thread is librdkafka's background thread, inside a callback of ours. */
 static _Thread_local bool ck_background;
 
-/* Rung for events in the calls of this thread; NULL: none. */
+/* Notified of events in the calls of this thread; NULL: none. */
 static _Thread_local ck_pipe_t *ck_listener;
 
 void ck_callback_listener(ck_pipe_t *listener) {
@@ -28,7 +28,7 @@ static bool ck_set_may_yield(bool may_yield) {
 
 static void ck_callback_hand_over(ck_queue_t *queue, ck_event_t *event) {
         if (ck_queue_push(queue, event) && ck_listener)
-                ck_pipe_ring(ck_listener);
+                ck_pipe_notify(ck_listener);
 }
 
 static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
@@ -50,9 +50,9 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         }
         if (!report) {
                 if (rkmessage->err)
-                        ck_queue_untold((ck_queue_t *)opaque,
-                                        rd_kafka_topic_name(rkmessage->rkt),
-                                        rkmessage->err, 1);
+                        ck_queue_add_unreported((ck_queue_t *)opaque,
+                                                rd_kafka_topic_name(rkmessage->rkt),
+                                                rkmessage->err, 1);
                 return;
         }
         report->event.kind = CK_EVENT_REPORT;
@@ -68,6 +68,45 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         ck_callback_hand_over(opaque, &report->event);
 }
 
+/* Removes user, password and query from the URLs in a text, in place. Users and passwords
+ * end at the last '@' before white space or a quote: a password may contain a '/'. If
+ * that '@' is behind a '?', it may belong to either, and nothing of the URL is kept. */
+static void ck_callback_redact(char *text) {
+        char *mark;
+
+        while ((mark = strstr(text, "://"))) {
+                char *url = mark + 3, *end = url + strcspn(url, " \t\r\n\"'");
+                char *host = end, *query = memchr(url, '?', (size_t)(end - url));
+                char *kept = query ? query + 1 : end;
+
+                while (host > url && host[-1] != '@')
+                        host--;
+                if (host > kept)
+                        kept = host;
+                text = url + (kept - host);
+                memmove(url, host, (size_t)(kept - host));
+                memmove(text, end, strlen(end) + 1);
+        }
+}
+
+static void ck_callback_redact_notice(ck_notice_t *notice) {
+        if (notice->text) {
+                ck_callback_redact(notice->text);
+                notice->text_len = strlen(notice->text);
+        }
+}
+
+void ck_callback_print(const rd_kafka_t *rk, int level, const char *fac,
+                       const char *buf) {
+        char *text = strdup(buf);
+
+        if (!text)
+                return;
+        ck_callback_redact(text);
+        rd_kafka_log_print(rk, level, fac, text);
+        free(text);
+}
+
 void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque) {
         char cause[512];
         bool fatal = err == RD_KAFKA_RESP_ERR__FATAL;
@@ -79,6 +118,7 @@ void ck_callback_error(rd_kafka_t *rk, int err, const char *reason, void *opaque
         }
         if (!(notice = ck_event_new(CK_EVENT_ERROR, reason)))
                 return;
+        ck_callback_redact_notice(notice);
         notice->event.code = err;
         notice->fatal = fatal;
         ck_callback_push(rk, opaque, &notice->event);
@@ -111,6 +151,7 @@ void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const cha
 
         if (!notice)
                 return;
+        ck_callback_redact_notice(notice);
         notice->event.code = level;
         notice->facility = fac ? strdup(fac) : NULL;
         ck_callback_push((rd_kafka_t *)rk, rd_kafka_opaque(rk), &notice->event);
@@ -189,21 +230,21 @@ int ck_callback_poll(rd_kafka_t *rk, int timeout_ms) {
 
 int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *goal,
                       int timeout_ms, const unsigned *since) {
-        ck_turn_t *turn = ck_queue_turn(queue);
+        ck_serving_t *serving = ck_queue_serving(queue);
         int64_t started = ck_runtime_now_ms();
         int served;
 
-        if (!ck_turn_take(turn, timeout_ms, since, goal ? ck_delivery_has_come : NULL,
-                          goal))
+        if (!ck_serving_begin(serving, timeout_ms, since,
+                              goal ? ck_delivery_check_done : NULL, goal))
                 return 0;
-        if (timeout_ms > 0) { /* less the time that taking the turn took */
+        if (timeout_ms > 0) { /* less the time until this thread serves */
                 int64_t left = started + timeout_ms - ck_runtime_now_ms();
                 timeout_ms = left > 0 ? (int)left : 0;
         }
         ck_goal = goal;
         served = ck_callback_poll(rk, timeout_ms);
         ck_goal = NULL;
-        ck_turn_give(turn);
+        ck_serving_end(serving);
         return served;
 }
 

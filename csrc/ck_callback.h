@@ -7,8 +7,8 @@
  * event is dropped, except delivery reports, which allocate nothing. Threads: the
  * callbacks run on the thread that serves librdkafka, inside one of the waits below or
  * any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
- * touches Python. The last report of a delivery takes the lock of the delivery's turn for
- * a moment (ck_turn_part()); no other callback takes a lock of ours.
+ * touches Python. The last report of a delivery takes the lock of the ck_serving_t for
+ * a moment (ck_serving_remove()); the other callbacks take no cykafka lock.
  */
 #ifndef CK_CALLBACK_H
 #define CK_CALLBACK_H
@@ -19,7 +19,7 @@
 
 /* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or fills
  * the message's slot in its delivery. Failed messages without either are counted in the
- * queue, see ck_queue_take_untold(). */
+ * queue, see ck_queue_take_unreported(). */
 CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
                                   void *opaque);
 
@@ -31,11 +31,17 @@ CK_EXPORT void ck_callback_error(rd_kafka_t *rk, int err, const char *reason,
 CK_EXPORT void ck_callback_throttle(rd_kafka_t *rk, const char *broker_name,
                                     int32_t broker_id, int throttle_ms, void *opaque);
 
-/* stats_cb: takes the JSON over instead of copying it. */
+/* stats_cb: takes ownership of the JSON instead of copying it. */
 CK_EXPORT int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len,
                                 void *opaque);
 
-/* log_cb: served by a wait when log.queue is set. */
+/* log_cb: writes to standard error as librdkafka does, without the user and the password
+ * of a URL. Any thread. */
+CK_EXPORT void ck_callback_print(const rd_kafka_t *rk, int level, const char *fac,
+                                 const char *buf);
+
+/* log_cb: served by a wait when log.queue is set. The text has no user or password of a
+ * URL. */
 CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
                                const char *buf);
 
@@ -43,8 +49,8 @@ CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
 CK_EXPORT void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
-/* The answer to one rd_kafka_commit_queue(). Zero it first; the list is the owner's to
- * destroy. */
+/* The result of one rd_kafka_commit_queue(). Zero it first. The owner destroys the
+ * list. */
 typedef struct ck_answer_s {
         bool given;
         rd_kafka_resp_err_t err;
@@ -52,7 +58,7 @@ typedef struct ck_answer_s {
 } ck_answer_t;
 
 /* The cb of rd_kafka_commit_queue(), which fills the ck_answer_t that is its opaque.
- * Without this callback the answer would also go to offset_commit_cb. */
+ * Without this callback, librdkafka also passes the result to offset_commit_cb. */
 CK_EXPORT void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
@@ -72,12 +78,13 @@ CK_EXPORT bool ck_callback_is_background(void);
  * flag, set only here, prevents that.
  */
 
-/* From now on this thread rings a pipe when it pushes an event to an empty queue; NULL:
- * no longer. So an event loop runs the callbacks while the thread is in a long call. */
+/* From now on, this thread notifies a pipe when it pushes an event to an empty queue, so
+ * that an event loop runs the callbacks while the thread is in a long call. NULL ends
+ * this. */
 CK_EXPORT void ck_callback_listener(ck_pipe_t *listener);
 
-/* Marks that this thread runs code inside of a librdkafka call (a rebalance callback), or
- * ends the mark; returns the previous mark. Meanwhile no event ends a wait:
+/* Marks that this thread runs code inside a librdkafka call (a rebalance callback), or
+ * ends the mark; returns the previous mark. While marked, events do not end a wait:
  * rd_kafka_yield() sets a flag of the thread and would end the outer call. */
 CK_EXPORT bool ck_callback_inside(bool inside);
 
@@ -87,9 +94,9 @@ CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
 /* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to
  * timeout_ms (-1: forever), or until goal is done (NULL: no goal). With `since`, also
- * returns once ck_turn_ended() differs from *since, because another thread has served
- * (NULL: ignored). Returns the number of operations served. Takes the turn's lock, and
- * does not hold it while it serves. */
+ * returns once ck_serving_count() differs from *since, because another thread has served
+ * (NULL: ignored). Returns the number of operations served. Takes the lock of ck_serving,
+ * and does not hold it while it serves. */
 CK_EXPORT int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue,
                                 const ck_delivery_t *goal, int timeout_ms,
                                 const unsigned *since);

@@ -8,7 +8,7 @@
 
 struct ck_delivery_s {
         ck_event_t event; /* first: the event's address is the delivery's */
-        ck_link_t link;   /* in the turn's list, until it is done */
+        ck_link_t link;   /* in the list of ck_serving, until it is done */
         ck_queue_t *queue;
         void *owner;
         uint32_t generation; /* the process it was made in */
@@ -42,7 +42,7 @@ ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt) {
         delivery->cnt = cnt;
         delivery->pending = cnt + 1;
         delivery->references = 2;
-        ck_turn_join(ck_queue_turn(queue), &delivery->link);
+        ck_serving_add(ck_queue_serving(queue), &delivery->link);
         ck_runtime_count(CK_KIND_DELIVERY, 1);
         return delivery;
 }
@@ -82,7 +82,7 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
          * list is the parent's, and a thread that does not exist here may hold its lock;
          * no thread reads it here. */
         if (delivery->generation == ck_runtime_generation)
-                ck_turn_part(ck_queue_turn(queue), &delivery->link);
+                ck_serving_remove(ck_queue_serving(queue), &delivery->link);
         ck_delivery_release(delivery);
         return wanted;
 }
@@ -151,12 +151,13 @@ const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkmessage,
         if (rkmessage->err &&
             atomic_fetch_add_explicit(&delivery->failed, 1, memory_order_relaxed) >=
                 CK_DELIVERY_DROPPED)
-                ck_queue_untold(delivery->queue, rd_kafka_topic_name(rkmessage->rkt),
-                                rkmessage->err, 1);
+                ck_queue_add_unreported(delivery->queue,
+                                        rd_kafka_topic_name(rkmessage->rkt),
+                                        rkmessage->err, 1);
         if (!ck_delivery_settle(delivery, 1, &wanted))
                 return NULL;
         /* The delivery may be freed by now: only compare its address. */
-        return wanted & CK_DELIVERY_TELL || delivery == goal ? delivery : NULL;
+        return wanted & CK_DELIVERY_NOTIFY || delivery == goal ? delivery : NULL;
 }
 
 int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner) {
@@ -182,7 +183,7 @@ void *ck_delivery_of_event(ck_event_t *event, bool give_back) {
         return owner;
 }
 
-void ck_delivery_again(ck_event_t *event) {
+void ck_delivery_push_again(ck_event_t *event) {
         ck_queue_push(((ck_delivery_t *)event)->queue, event);
 }
 
@@ -200,22 +201,23 @@ int64_t ck_delivery_drop(ck_delivery_t *delivery) {
                ~CK_DELIVERY_DROPPED;
 }
 
-bool ck_delivery_has_come(const void *delivery) {
+bool ck_delivery_check_done(const void *delivery) {
         return ck_delivery_is_done(delivery);
 }
 
 void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery, int timeout_ms) {
-        ck_turn_sleep(ck_queue_turn(queue), timeout_ms, ck_delivery_has_come, delivery);
+        ck_serving_sleep(ck_queue_serving(queue), timeout_ms, ck_delivery_check_done,
+                         delivery);
 }
 
-bool ck_delivery_any(const ck_queue_t *queue) {
-        return ck_turn_next(ck_queue_turn(queue), NULL) != NULL;
+bool ck_delivery_is_pending(const ck_queue_t *queue) {
+        return ck_serving_next(ck_queue_serving(queue), NULL) != NULL;
 }
 
 void ck_delivery_abandon_all(ck_queue_t *queue) {
         ck_link_t *link = NULL;
 
-        while ((link = ck_turn_next(ck_queue_turn(queue), link))) {
+        while ((link = ck_serving_next(ck_queue_serving(queue), link))) {
                 ck_delivery_t *delivery =
                     (ck_delivery_t *)((char *)link - offsetof(ck_delivery_t, link));
                 size_t taken = ck_delivery_taken(delivery), lost = 0, i;

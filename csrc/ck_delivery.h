@@ -1,10 +1,10 @@
 /*
  * ck_delivery: the outcome of each record of a batch.
  *
- * A delivery is one block of memory with a slot of 16 bytes for each record. The opaque
- * that librdkafka carries with a record is the address of its slot plus one. The odd
- * address distinguishes it from a ck_report_t. Until the report arrives, the slot points
- * to its delivery, so a report finds its slot without a table or a look-up.
+ * A delivery is one block of memory with a 16-byte slot per record. A record's opaque in
+ * librdkafka is its slot's address plus one. The odd address distinguishes it from a
+ * ck_report_t. Until the report arrives, the slot points to its delivery, so a report
+ * finds its slot and its delivery without a look-up.
  *
  * Life: a delivery is pending from ck_delivery_new() on. The publisher takes the records
  * one after the other and ends with ck_delivery_close(). The delivery is done when it is
@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #include "ck_queue.h"
-#include "ck_turn.h"
+#include "ck_serving.h"
 
 typedef struct ck_delivery_s ck_delivery_t;
 
@@ -49,7 +49,7 @@ typedef struct ck_outcome_s {
 /* The event that a finished delivery pushes, beside waking the waiting threads. */
 enum {
         CK_DELIVERY_RELEASE = 1, /* an event that ends no wait */
-        CK_DELIVERY_TELL = 2,    /* an event that ends the wait */
+        CK_DELIVERY_NOTIFY = 2,  /* an event that ends the wait */
         CK_DELIVERY_DONE = 4,
 };
 
@@ -80,7 +80,7 @@ static inline bool ck_delivery_is_opaque(const void *opaque) {
         return (uintptr_t)opaque & 1;
 }
 
-/* For the publisher, before it hands the records up to `until` (exclusive) to
+/* For the publisher, before it passes the records up to `until` (exclusive) to
  * librdkafka. */
 CK_EXPORT void ck_delivery_take(ck_delivery_t *delivery, size_t until);
 
@@ -95,16 +95,16 @@ CK_EXPORT void ck_delivery_refuse(ck_delivery_t *delivery, size_t i, int32_t par
 CK_EXPORT void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err);
 
 /* Writes a report into its slot. Returns the delivery if this was its last report and
- * either CK_DELIVERY_TELL is set or the delivery is `goal`, for which this thread waits.
- * Otherwise NULL. */
+ * either CK_DELIVERY_NOTIFY is set or the delivery is `goal`, for which this thread
+ * waits. Otherwise NULL. */
 CK_EXPORT const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkmessage,
                                                   const ck_delivery_t *goal);
 
 /* Requests an event (CK_EVENT_DELIVERY, in the queue) when the delivery is done. which:
- * CK_DELIVERY_RELEASE, CK_DELIVERY_TELL or both. The first request sets the owner.
- * Returns the previous requests, and CK_DELIVERY_DONE if the delivery is done. If it is
- * done and had no request before, no event comes. Never call it from two threads at once
- * (we hold the GIL). */
+ * CK_DELIVERY_RELEASE, CK_DELIVERY_NOTIFY or both. The first request sets the owner.
+ * Returns the previous requests, and CK_DELIVERY_DONE if the delivery is done. A done
+ * delivery without an earlier request pushes no event. Never call this function from two
+ * threads at once (cykafka holds the GIL). */
 CK_EXPORT int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner);
 
 /* The owner of the delivery whose event was popped. With give_back the delivery clears
@@ -112,18 +112,18 @@ CK_EXPORT int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner);
 CK_EXPORT void *ck_delivery_of_event(ck_event_t *event, bool give_back);
 
 /* Pushes the popped event again, for the callbacks that have not run yet. */
-CK_EXPORT void ck_delivery_again(ck_event_t *event);
+CK_EXPORT void ck_delivery_push_again(ck_event_t *event);
 
 CK_EXPORT bool ck_delivery_is_done(const ck_delivery_t *delivery);
 
-/* ck_delivery_is_done() as a condition for ck_turn_take(). */
-CK_EXPORT bool ck_delivery_has_come(const void *delivery);
+/* ck_delivery_is_done() as a condition for ck_serving_begin(). */
+CK_EXPORT bool ck_delivery_check_done(const void *delivery);
 
 /* The number of records that have failed so far. */
 CK_EXPORT int64_t ck_delivery_failed(const ck_delivery_t *delivery);
 
 /* The application drops the delivery. From now on the queue counts its failures
- * (ck_queue_untold()). Returns the number of failures before. */
+ * (ck_queue_add_unreported()). Returns the number of failures before. */
 CK_EXPORT int64_t ck_delivery_drop(ck_delivery_t *delivery);
 
 /* Sleeps up to timeout_ms, or until the delivery may be done. Does not serve librdkafka,
@@ -132,10 +132,11 @@ CK_EXPORT void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *deliver
                                  int timeout_ms);
 
 /* Whether any delivery of the queue's handle is not done. */
-CK_EXPORT bool ck_delivery_any(const ck_queue_t *queue);
+CK_EXPORT bool ck_delivery_is_pending(const ck_queue_t *queue);
 
-/* After rd_kafka_destroy(): records in flight get no report any more, so they fail with
- * _DESTROY. No publisher may close a delivery meanwhile (we hold the GIL for both). */
+/* After rd_kafka_destroy(), which ends all reports: fails the records in flight with
+ * _DESTROY. A publisher must not close a delivery during this call (cykafka holds the
+ * GIL for both). */
 CK_EXPORT void ck_delivery_abandon_all(ck_queue_t *queue);
 
 #endif

@@ -32,8 +32,8 @@ CK_EXPORT void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
                           ck_loans_t *loans);
 
 /* Starts a detached thread that calls ck_end_now(), and then ended(opaque) if
- * ck_end_leave() was called before. NULL if there is no memory or no thread for it; then
- * nothing has happened, and everything stays the caller's. */
+ * ck_end_leave() was called before. If memory or threads are short, returns NULL without
+ * effect, and the caller keeps everything. */
 CK_EXPORT ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
                                  ck_loans_t *loans, void (*ended)(void *opaque),
                                  void *opaque);

@@ -16,7 +16,7 @@ enum { CK_RANK_TYPED = 1, CK_RANK_CORRELATION = 2, CK_RANK_TRACE = 4 };
 
 void ck_envelope_header(ck_envelope_t *envelope, int *rank, ck_bytes_t name,
                         ck_bytes_t value) {
-        int tells;
+        int source;
 
         if (CK_ENVELOPE_IS(name, "message_type")) {
                 if (!(*rank & CK_RANK_TYPED))
@@ -25,16 +25,16 @@ void ck_envelope_header(ck_envelope_t *envelope, int *rank, ck_bytes_t name,
                 return;
         }
         if (CK_ENVELOPE_IS(name, "trace_id")) {
-                tells = CK_RANK_TRACE;
+                source = CK_RANK_TRACE;
         } else if (CK_ENVELOPE_IS(name, "correlation_id")) {
-                tells = CK_RANK_CORRELATION;
+                source = CK_RANK_CORRELATION;
         } else {
                 return;
         }
         /* A null value has no trace id. */
-        if (value.ptr && tells > (*rank & ~CK_RANK_TYPED)) {
+        if (value.ptr && source > (*rank & ~CK_RANK_TYPED)) {
                 envelope->trace_id = value;
-                *rank |= tells;
+                *rank |= source;
         }
 }
 

@@ -8,7 +8,7 @@ struct ck_loans_s {
         pthread_mutex_t lock;
         pthread_cond_t changed;
         int64_t refs;
-        int64_t lent;
+        int64_t open;
         int64_t pinned;
 };
 
@@ -24,12 +24,12 @@ ck_loans_t *ck_loans_new(void) {
 }
 
 /* Adds to the counts, and frees them with the last reference. */
-static void ck_loans_change(ck_loans_t *loans, int refs, int lent, int pinned) {
+static void ck_loans_change(ck_loans_t *loans, int refs, int open, int pinned) {
         bool last;
 
         pthread_mutex_lock(&loans->lock);
         loans->refs += refs;
-        loans->lent += lent;
+        loans->open += open;
         loans->pinned += pinned;
         last = loans->refs == 0;
         pthread_cond_broadcast(&loans->changed);
@@ -68,9 +68,9 @@ bool ck_loans_settle(ck_loans_t *loans) {
         if (!loans)
                 return true;
         pthread_mutex_lock(&loans->lock);
-        while (loans->lent && !loans->pinned)
+        while (loans->open && !loans->pinned)
                 pthread_cond_wait(&loans->changed, &loans->lock);
-        none = !loans->lent;
+        none = !loans->open;
         pthread_mutex_unlock(&loans->lock);
         return none;
 }
@@ -79,7 +79,7 @@ void ck_loans_wait(ck_loans_t *loans) {
         if (!loans)
                 return;
         pthread_mutex_lock(&loans->lock);
-        while (loans->lent)
+        while (loans->open)
                 pthread_cond_wait(&loans->changed, &loans->lock);
         pthread_mutex_unlock(&loans->lock);
 }

@@ -1,16 +1,17 @@
 /*
  * ck_loans: counts what must end before a handle is destroyed: batches of messages that
- * librdkafka has lent to a consumer, and librdkafka calls in their own threads (ck_call).
+ * a consumer has on loan from librdkafka, and librdkafka calls in their own threads
+ * (ck_call).
  *
  * rd_kafka_destroy() must not run before the last message is returned: it would wait for
  * the message, and 2.15.1 may free the handle while a thread is still inside
  * rd_kafka_message_destroy(). Nor may it run during a call. The thread that destroys a
  * handle therefore waits here first.
  *
- * A batch that is being read, copied or freed returns its messages within that call, so
- * waiting for it is short. A pinned loan may last: the application keeps views of a
- * batch's bytes for any time, and a call lasts until the brokers answer. A thread that
- * must not wait so long leaves the rest to another one, see ck_end.h.
+ * A call that reads, copies or frees a batch returns its messages before it ends, so the
+ * wait for it is short. A pinned loan may last: the application may keep views of a
+ * batch's bytes forever, and a call lasts until the brokers respond. A thread that must
+ * not wait that long leaves the rest to another thread, see ck_end.h.
  *
  * Ownership: reference-counted; the handle and each loan have one reference. Threads:
  * any. A lock is held for a few instructions. Do not call it in a forked child: a thread
@@ -41,11 +42,11 @@ CK_EXPORT void ck_loans_sub(ck_loans_t *loans);
 CK_EXPORT void ck_loans_pin(ck_loans_t *loans);
 CK_EXPORT void ck_loans_unpin(ck_loans_t *loans);
 
-/* Waits until there is no loan or one is pinned. Returns whether there is none. NULL:
- * true. */
+/* Waits until all loans have ended or one is pinned. Returns whether all have ended, or
+ * true for NULL. */
 CK_EXPORT bool ck_loans_settle(ck_loans_t *loans);
 
-/* Waits until there is no loan, pinned or not. NULL is fine. */
+/* Waits until all loans have ended, pinned loans included. NULL is fine. */
 CK_EXPORT void ck_loans_wait(ck_loans_t *loans);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * ck_pack: the headers of several consumed messages, packed into one block of memory.
  *
- * A Message owns its headers. A copy of librdkafka's list for each message costs four
- * allocations and as many frees. Packed with those of its neighbors, its headers cost one
- * copy of their bytes; Python objects are made only on demand.
+ * A Message owns its headers. Copying librdkafka's list costs four allocations and four
+ * frees per message. Packing the headers with the neighbors' headers costs one copy of
+ * their bytes; cykafka creates Python objects only on demand.
  *
  * Ownership: a pack owns its block until ck_pack_destroy() or ck_pack_take(). Threads:
  * one at a time for each pack; any number may read a block.
@@ -19,7 +19,7 @@
 #include "ck_column.h"
 #include "ck_runtime.h"
 
-/* Messages that share a block: one that is kept pins the headers of so many. */
+/* Messages per block. Keeping one message pins the headers of this many messages. */
 #define CK_PACK_MESSAGES 64
 
 typedef struct ck_pack_s {

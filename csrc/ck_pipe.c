@@ -1,7 +1,6 @@
 #include "ck_pipe.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,7 +8,7 @@
 struct ck_pipe_s {
         int ends[2]; /* the reader, the writer */
         _Atomic int refs;
-        atomic_bool rung; /* a byte of ck_pipe_ring() is there */
+        atomic_bool notified; /* a byte of ck_pipe_notify() is there */
 };
 
 ck_pipe_t *ck_pipe_new(void) {
@@ -46,18 +45,12 @@ int ck_pipe_writer(const ck_pipe_t *self) {
         return self->ends[1];
 }
 
-void ck_pipe_ring(ck_pipe_t *self) {
-        if (atomic_exchange_explicit(&self->rung, true, memory_order_acq_rel))
+void ck_pipe_notify(ck_pipe_t *self) {
+        if (atomic_exchange_explicit(&self->notified, true, memory_order_acq_rel))
                 return;
         /* If it is full, it is readable anyway. */
         if (write(self->ends[1], "1", 1) < 0) {
         }
-}
-
-bool ck_pipe_is_rung(const ck_pipe_t *self) {
-        struct pollfd reader = {.fd = self->ends[0], .events = POLLIN};
-
-        return poll(&reader, 1, 0) == 1;
 }
 
 bool ck_pipe_empty(ck_pipe_t *self) {
@@ -66,8 +59,8 @@ bool ck_pipe_empty(ck_pipe_t *self) {
 
         while (read(self->ends[0], bytes, sizeof(bytes)) > 0)
                 any = true;
-        /* After the last byte, or the next ring would be lost. A ring before this one
+        /* After the last byte, or the next notification would be lost. One before this
          * wrote no byte, but the caller, who now looks for its cause, sees it. */
-        atomic_exchange_explicit(&self->rung, false, memory_order_acq_rel);
+        atomic_exchange_explicit(&self->notified, false, memory_order_acq_rel);
         return any;
 }

@@ -16,8 +16,7 @@
 
 typedef struct ck_pipe_s ck_pipe_t;
 
-/* A new pipe with one reference; NULL, with errno, if there is no memory or descriptor.
- */
+/* A new pipe with one reference; NULL with errno if memory or descriptors are short. */
 CK_EXPORT ck_pipe_t *ck_pipe_new(void);
 
 /* Adds a reference, and returns the pipe. */
@@ -30,15 +29,11 @@ CK_EXPORT void ck_pipe_unref(ck_pipe_t *self);
 CK_EXPORT int ck_pipe_reader(const ck_pipe_t *self);
 CK_EXPORT int ck_pipe_writer(const ck_pipe_t *self);
 
-/* Makes the pipe readable. Writes nothing if it was rung before, and not emptied since.
- */
-CK_EXPORT void ck_pipe_ring(ck_pipe_t *self);
+/* Makes the pipe readable. Does not write again until ck_pipe_empty(). */
+CK_EXPORT void ck_pipe_notify(ck_pipe_t *self);
 
-/* Whether there is a byte to read. */
-CK_EXPORT bool ck_pipe_is_rung(const ck_pipe_t *self);
-
-/* Reads all bytes. Returns whether there were any. The caller then looks for what the
- * pipe was rung for. */
+/* Reads all bytes. Returns whether there were any. The caller then looks for the reason
+ * of the notification. */
 CK_EXPORT bool ck_pipe_empty(ck_pipe_t *self);
 
 #endif

@@ -14,7 +14,8 @@ rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                 return NULL;
         /* The quick call gives a code and no text. Producing again the long way returns
          * the error with its text and its properties, or queues the record after all. */
-        error = ck_produce_any(rk, rkt, record, RD_KAFKA_MSG_F_COPY, record->report);
+        error =
+            ck_produce_with_headers(rk, rkt, record, RD_KAFKA_MSG_F_COPY, record->report);
         if (error && record->report)
                 record->report->event.kind = CK_EVENT_NONE;
         return error;

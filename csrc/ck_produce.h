@@ -1,10 +1,10 @@
 /*
  * ck_produce: hands one record to librdkafka, by a cached topic handle.
  *
- * Ownership: key and value are copied before the call returns, unless ck_produce_any() is
- * called without RD_KAFKA_MSG_F_COPY. On success librdkafka owns the headers, on failure
- * the caller still does. Threads: any. The call never waits (a full queue is an error)
- * and runs no callback.
+ * Ownership: key and value are copied before the call returns, unless
+ * ck_produce_with_headers() is called without RD_KAFKA_MSG_F_COPY. On success librdkafka
+ * owns the headers, on failure the caller still does. Threads: any. The call never waits
+ * (a full queue is an error) and runs no callback.
  */
 #ifndef CK_PRODUCE_H
 #define CK_PRODUCE_H
@@ -32,9 +32,10 @@ CK_EXPORT rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
 /* As ck_produce(), in one call that takes headers and a timestamp, with these flags
  * (RD_KAFKA_MSG_F_...) and this opaque. Ignores record->report. Inline, because it runs
  * for every record of a batch with headers. */
-static inline rd_kafka_error_t *ck_produce_any(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
-                                               const ck_record_t *record, int msgflags,
-                                               void *opaque) {
+static inline rd_kafka_error_t *ck_produce_with_headers(rd_kafka_t *rk,
+                                                        rd_kafka_topic_t *rkt,
+                                                        const ck_record_t *record,
+                                                        int msgflags, void *opaque) {
         rd_kafka_vu_t vus[8];
         size_t cnt = 0;
 

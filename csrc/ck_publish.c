@@ -58,7 +58,7 @@ static rd_kafka_resp_err_t ck_publish_one(rd_kafka_t *rk, const ck_publish_t *pu
                               .headers = hdrs,
                               .timestamp = timestamp,
                               .partition = ck_publish_partition(publish, i)};
-        rd_kafka_error_t *error = ck_produce_any(
+        rd_kafka_error_t *error = ck_produce_with_headers(
             rk, ck_publish_rkt(publish, i), &record,
             publish->borrow ? 0 : RD_KAFKA_MSG_F_COPY, ck_delivery_opaque(slot));
         rd_kafka_resp_err_t err = rd_kafka_error_code(error);

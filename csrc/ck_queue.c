@@ -5,21 +5,21 @@
 #include <string.h>
 
 struct ck_queue_s {
-        ck_turn_t *turn;
+        ck_serving_t *serving;
         _Atomic int refs;
         void *slots[CK_SLOT__CNT];
         /* Pushed events, newest first. */
         _Atomic(ck_event_t *) incoming;
         /* Taken over by the popping thread, oldest first. */
         ck_event_t *ready;
-        _Atomic int64_t untold;
-        _Atomic(ck_event_t *) first_untold;
+        _Atomic int64_t unreported;
+        _Atomic(ck_event_t *) first_unreported;
 };
 
 ck_queue_t *ck_queue_new(void) {
         ck_queue_t *queue = calloc(1, sizeof(*queue));
 
-        if (queue && !(queue->turn = ck_turn_new())) {
+        if (queue && !(queue->serving = ck_serving_new())) {
                 free(queue);
                 return NULL;
         }
@@ -36,8 +36,8 @@ bool ck_queue_is_last(const ck_queue_t *queue) {
         return atomic_load_explicit(&queue->refs, memory_order_acquire) == 1;
 }
 
-ck_turn_t *ck_queue_turn(const ck_queue_t *queue) {
-        return queue->turn;
+ck_serving_t *ck_queue_serving(const ck_queue_t *queue) {
+        return queue->serving;
 }
 
 void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object) {
@@ -56,8 +56,8 @@ void ck_queue_destroy(ck_queue_t *queue) {
                 return;
         while ((event = ck_queue_pop(queue)))
                 ck_event_destroy(event);
-        ck_event_destroy(queue->first_untold);
-        ck_turn_destroy(queue->turn);
+        ck_event_destroy(queue->first_unreported);
+        ck_serving_destroy(queue->serving);
         free(queue);
 }
 
@@ -114,26 +114,26 @@ int64_t ck_queue_length(const ck_queue_t *queue) {
         return length;
 }
 
-void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
-                     int64_t cnt) {
+void ck_queue_add_unreported(ck_queue_t *queue, const char *topic,
+                             rd_kafka_resp_err_t err, int64_t cnt) {
         ck_event_t *none = NULL;
         ck_notice_t *notice;
 
-        if (atomic_fetch_add_explicit(&queue->untold, cnt, memory_order_relaxed) > 0)
+        if (atomic_fetch_add_explicit(&queue->unreported, cnt, memory_order_relaxed) > 0)
                 return;
         if (!(notice = ck_event_new(CK_EVENT_ERROR, topic)))
                 return;
         notice->event.code = err;
-        if (!atomic_compare_exchange_strong_explicit(&queue->first_untold, &none,
+        if (!atomic_compare_exchange_strong_explicit(&queue->first_unreported, &none,
                                                      &notice->event, memory_order_release,
                                                      memory_order_relaxed))
                 ck_event_destroy(&notice->event);
 }
 
-int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first) {
-        *first =
-            atomic_exchange_explicit(&queue->first_untold, NULL, memory_order_acquire);
-        return atomic_exchange_explicit(&queue->untold, 0, memory_order_relaxed);
+int64_t ck_queue_take_unreported(ck_queue_t *queue, ck_event_t **first) {
+        *first = atomic_exchange_explicit(&queue->first_unreported, NULL,
+                                          memory_order_acquire);
+        return atomic_exchange_explicit(&queue->unreported, 0, memory_order_relaxed);
 }
 
 ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text) {

@@ -9,8 +9,8 @@
  * belongs to the queue until ck_queue_pop() hands it to the caller. Events of the kinds
  * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery of the
  * caller; all others are freed with ck_event_destroy(). Threads: any thread may push and
- * drop a reference, lock-free, and call ck_queue_untold(). All other functions are for
- * one thread at a time (for us: the thread with the GIL).
+ * drop a reference, lock-free, and call ck_queue_add_unreported(). All other functions
+ * are for one thread at a time (for us: the thread with the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H
@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "ck_runtime.h"
-#include "ck_turn.h"
+#include "ck_serving.h"
 
 typedef enum ck_event_kind_e {
         CK_EVENT_NONE = 0, /* not in a queue */
@@ -72,7 +72,7 @@ typedef struct ck_queue_s ck_queue_t;
 typedef enum ck_slot_e {
         CK_SLOT_CLIENT = 0, /* for rebalance_cb */
         CK_SLOT_TOKENS,     /* for oauthbearer_token_refresh_cb */
-        CK_SLOT_FLIGHT,     /* the ck_flight_t of a producer's reports */
+        CK_SLOT_INFLIGHT,   /* the ck_inflight_t of a producer's reports */
         CK_SLOT_HANDLE,     /* the closed Handle that runs the callbacks at the end */
         CK_SLOT__CNT
 } ck_slot_t;
@@ -87,8 +87,8 @@ CK_EXPORT void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object);
 /* The object that ck_queue_attach() keeps, or NULL. */
 CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
 
-/* The turns of serving the queue's handle. They live as long as the queue. */
-CK_EXPORT ck_turn_t *ck_queue_turn(const ck_queue_t *queue);
+/* Chooses the thread that serves the queue's handle. Lives as long as the queue. */
+CK_EXPORT ck_serving_t *ck_queue_serving(const ck_queue_t *queue);
 
 /* Adds a reference, for an rd_kafka_t that may outlive the object that serves it. */
 CK_EXPORT void ck_queue_keep(ck_queue_t *queue);
@@ -116,13 +116,13 @@ CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
 /* Counts cnt messages that failed and have no callback; topic and err are those of the
  * first one. Any thread. */
-CK_EXPORT void ck_queue_untold(ck_queue_t *queue, const char *topic,
-                               rd_kafka_resp_err_t err, int64_t cnt);
+CK_EXPORT void ck_queue_add_unreported(ck_queue_t *queue, const char *topic,
+                                       rd_kafka_resp_err_t err, int64_t cnt);
 
 /* The number of such messages since the last call. *first becomes the error of the first
  * one, a ck_notice_t with the topic as text, which the caller destroys; NULL if there was
  * none or memory was short. */
-CK_EXPORT int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first);
+CK_EXPORT int64_t ck_queue_take_unreported(ck_queue_t *queue, ck_event_t **first);
 
 /* A zeroed notice of a kind with a copy of text (or none), or NULL if memory is short. */
 CK_EXPORT ck_notice_t *ck_event_new(ck_event_kind_t kind, const char *text);

@@ -21,8 +21,8 @@
  * inherited handle could block forever. */
 CK_EXPORT extern uint32_t ck_runtime_generation;
 
-/* Whether the interpreter is ending. From then on no thread of librdkafka's may wait for
- * the GIL. Set once, with the GIL. */
+/* Whether the interpreter is ending. From then on, librdkafka's threads must not wait
+ * for the GIL. Set once, with the GIL. */
 CK_EXPORT extern bool ck_runtime_exiting;
 
 /* Kinds of objects that are counted, so that a test can detect leaks. */
@@ -30,7 +30,6 @@ typedef enum ck_kind_e {
         CK_KIND_HANDLE = 0, /* rd_kafka_t */
         CK_KIND_TOPIC,      /* rd_kafka_topic_t held by a producer */
         CK_KIND_EVENT,      /* events not yet handed to a callback */
-        CK_KIND_REPORT,     /* messages in flight that have a delivery callback */
         CK_KIND_FETCHED,    /* rd_kafka_message_t taken from librdkafka */
         CK_KIND_DELIVERY,   /* deliveries of batches */
         CK_KIND_CALL,       /* calls of ck_call, each with its own thread */
@@ -57,7 +56,7 @@ CK_EXPORT const char *ck_runtime_version(void);
  * know it. The text lives as long as the process. */
 CK_EXPORT const char *ck_runtime_librdkafka(void);
 
-/* Whether that file lies beside this library and was built with it, with all of our
+/* Whether that file lies beside this library and was built with it, with all cykafka
  * patches. */
 CK_EXPORT int ck_runtime_is_patched(void);
 
@@ -67,7 +66,7 @@ CK_EXPORT int64_t ck_runtime_now_ms(void);
 /* The time of that clock in ms from now. */
 CK_EXPORT struct timespec ck_runtime_after(int64_t ms);
 
-/* Makes a condition whose timed waits end at a time of that clock. */
+/* Initializes a condition whose timed waits use that clock. */
 CK_EXPORT void ck_runtime_cond_init(pthread_cond_t *cond);
 
 #endif

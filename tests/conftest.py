@@ -19,18 +19,23 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 from repeated import examples
+
+if TYPE_CHECKING:
+    from cykafka import Consumer, Message, Producer
+    from cykafka.testing import KafkaCluster
 
 # Examples have no deadline, because on a busy machine any example may take long.
 hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 
-pytest_plugins = ["event_loops", "run_order"]
+pytest_plugins = ["event_loops", "last_words", "run_order"]
 
 
 # Tests of behavior shared with confluent_kafka can run against it too. So the reference itself
@@ -102,7 +107,7 @@ def script_command() -> Callable[..., list[str]]:
 @pytest.fixture(scope="session")
 def run_script(
     script_command: Callable[..., list[str]],
-) -> Callable[..., subprocess.CompletedProcess[str]]:
+) -> RunScript:
     """Run a script and return the finished process; a hang fails after `timeout` s."""
 
     def run(source: str, *args: str, timeout: float = WAIT_S) -> subprocess.CompletedProcess[str]:
@@ -144,7 +149,7 @@ def unique() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def own_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., KafkaCluster]]:
     """Make clusters with KafkaCluster's arguments, for the whole run."""
     from cykafka.testing import _provide
     from cykafka.testing.plugin import _started
@@ -156,7 +161,7 @@ def own_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
+def secured(own_cluster: Callable[..., KafkaCluster]) -> Iterator[KafkaCluster]:
     """The one cluster for tests of logins, certificates and rights; topics are not auto-created.
 
     Its tests run one after another. A test that grants a cluster-wide right revokes it.
@@ -188,7 +193,7 @@ def secured(own_cluster: Callable[..., Any]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def tidy(own_cluster: Callable[..., Any]) -> Any:
+def tidy(own_cluster: Callable[..., KafkaCluster]) -> KafkaCluster:
     """A broker that often deletes and compacts, and does not auto-create topics.
 
     It has secured listeners for the tests of Spark's own Kafka connector.
@@ -205,7 +210,7 @@ def tidy(own_cluster: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+def topic(cluster: Any, unique: Unique) -> str:
     """A fresh topic of four partitions."""
     name = unique("topic")
     cluster.create_topic(name, 4)
@@ -213,13 +218,13 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
+def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[MakeProducer]:
     """Make producers for the cluster without linger, and purge and close them at the end."""
     made = []
 
-    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Producer:
         base = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}
-        producer = kafka.Producer({**base, **(config or {})}, **kwargs)
+        producer: Producer = kafka.Producer({**base, **(config or {})}, **kwargs)
         made.append(producer)
         return producer
 
@@ -232,25 +237,21 @@ def make_producer(kafka: ModuleType, cluster: Any) -> Iterator[Callable[..., Any
 
 
 @pytest.fixture
-def make_transactional(
-    make_producer: Callable[..., Any], unique: Callable[[str], str]
-) -> Callable[..., Any]:
+def make_transactional(make_producer: MakeProducer, unique: Unique) -> MakeProducer:
     """Make producers that each have their own ``transactional.id``."""
 
-    def make(**config: Any) -> Any:
+    def make(**config: Any) -> Producer:
         return make_producer({"transactional.id": unique("transaction"), **config})
 
     return make
 
 
 @pytest.fixture
-def make_consumer(
-    kafka: ModuleType, cluster: Any, unique: Callable[[str], str]
-) -> Iterator[Callable[..., Any]]:
+def make_consumer(kafka: ModuleType, cluster: Any, unique: Unique) -> Iterator[MakeConsumer]:
     """Make consumers, each in its own group, that read from the start and commit nothing."""
     made = []
 
-    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    def make(config: dict[str, Any] | None = None, **kwargs: Any) -> Consumer:
         base = {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": unique("group"),
@@ -259,7 +260,7 @@ def make_consumer(
             # An idle fetch would delay seeks and watermark queries for half a second.
             "fetch.wait.max.ms": 20,
         }
-        consumer = kafka.Consumer({**base, **(config or {})}, **kwargs)
+        consumer: Consumer = kafka.Consumer({**base, **(config or {})}, **kwargs)
         made.append(consumer)
         return consumer
 
@@ -269,17 +270,17 @@ def make_consumer(
 
 
 @pytest.fixture
-def producer(make_producer: Callable[..., Any]) -> Any:
+def producer(make_producer: MakeProducer) -> Producer:
     return make_producer()
 
 
 @pytest.fixture
-def consumer(make_consumer: Callable[..., Any]) -> Any:
+def consumer(make_consumer: MakeConsumer) -> Consumer:
     return make_consumer()
 
 
 @pytest.fixture
-def fill(make_producer: Callable[..., Any]) -> Callable[..., None]:
+def fill(make_producer: MakeProducer) -> Fill:
     """Produce the values `b"0"`, `b"1"`, ... to one partition and wait for their delivery."""
 
     def fill(topic: str, count: int = 10, partition: int = 0) -> None:
@@ -300,7 +301,7 @@ def fill(make_producer: Callable[..., Any]) -> Callable[..., None]:
 
 
 @pytest.fixture
-def wait_until() -> Callable[..., None]:
+def wait_until() -> WaitUntil:
     """Serve a client until a condition is true; fail after the timeout.
 
     Without a client to serve, look again every 0.05 s.
@@ -320,10 +321,10 @@ def wait_until() -> Callable[..., None]:
 
 
 @pytest.fixture
-def read(wait_until: Callable[..., None]) -> Callable[..., list[Any]]:
+def read(wait_until: WaitUntil) -> Read:
     """Read that many messages; fail on an error message or if they do not arrive."""
 
-    def read(consumer: Any, count: int) -> list[Any]:
+    def read(consumer: Consumer, count: int) -> list[Message]:
         messages: list[Any] = []
         wait_until(
             lambda: len(messages) >= count,

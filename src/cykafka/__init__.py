@@ -3,7 +3,7 @@
 import importlib
 
 from cykafka._core.batch import MessageBatch
-from cykafka._core.client.handle import ThrottleEvent
+from cykafka._core.client.callbacks import ThrottleEvent
 from cykafka._core.common.errors import (
     ConcurrentModificationException,
     IllegalStateException,
@@ -85,14 +85,17 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f"cykafka.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'cykafka' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"cykafka.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+# Type checkers would take any name for one of this module.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return importlib.import_module(f"cykafka.{name}")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'cykafka' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"cykafka.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from cykafka.cli.command import main
+from cykafka.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from cykafka._core.client.handle import Handle
+
 CLUSTER_ID_S = 60.0
 
 _log = logging.getLogger("cykafka")
@@ -82,7 +84,7 @@ class Serdes:
             serdes.append(serde)
         return serdes
 
-    def offer_cluster_id(self, client: Any) -> None:
+    def offer_cluster_id(self, client: Handle) -> None:
         """Give the serdes that accept it a function that returns the cluster's id."""
         resolver = _cluster_id_resolver(client)
         for serde in (self.key, self.value):
@@ -116,7 +118,7 @@ class Serdes:
             _log.warning("Failed to close a serializer", exc_info=True)
 
 
-def _cluster_id_resolver(client: Any) -> Callable[[], str]:
+def _cluster_id_resolver(client: Handle) -> Callable[[], str]:
     # The application's serdes may outlive the client, and must not keep it alive.
     reference = weakref.ref(client)
 
@@ -124,7 +126,6 @@ def _cluster_id_resolver(client: Any) -> Callable[[], str]:
         client = reference()
         if client is None:
             raise RuntimeError("cannot get the cluster's id: the client no longer exists")
-        found: str = client.cluster_id(timeout=CLUSTER_ID_S)
-        return found
+        return client.cluster_id(timeout=CLUSTER_ID_S)
 
     return cluster_id

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from cykafka._core.batch import MessageBatch
 from cykafka._core.common.errors import KafkaError
@@ -61,18 +60,23 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             self.close()
             raise
 
-    def poll(self, timeout: float | None = -1) -> Message | None:
+    # The messages have objects; those of a Consumer have bytes.
+
+    def poll(  # type: ignore[override]
+        self, timeout: float | None = -1
+    ) -> Message[K, V] | None:
         """Wait for one message, and deserialize its key, then its value.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: forever. Ctrl-C is noticed within 0.1 s.
+            Seconds to wait. None or a negative value waits forever. Ctrl-C interrupts the wait
+            within 0.1 s.
 
         Returns
         -------
         Message or None
-            None if no message arrived in time. ``key()``, ``value()``, ``deserialized_key()`` and
+            None if the timeout expires. ``key()``, ``value()``, ``deserialized_key()`` and
             ``deserialized_value()`` return the objects.
 
         Raises
@@ -91,16 +95,17 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             raise ConsumeError(error, kafka_message=message)
         return self._deserialized(message)
 
-    def __next__(self) -> Message:
+    def __next__(self) -> Message[K, V]:  # type: ignore[override]
         """As ``Consumer.__next__``, but with the exceptions of :meth:`poll`."""
         while True:
             try:
-                return super().__next__()
+                message: Message[Any, Any] = super().__next__()
+                return message
             except ConsumeError as error:
                 if error.code != KafkaError._PARTITION_EOF:
                     raise
 
-    def _deserialized(self, message: Message) -> Message:
+    def _deserialized(self, message: Message[Any, Any]) -> Message[K, V]:
         topic = message.topic()
         assert topic is not None  # only messages with an error lack it
         ctx = SerializationContext(topic, MessageField.KEY, message.headers())  # type: ignore[arg-type]
@@ -136,9 +141,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
             f"{type(self).__name__} has no consume_batch(): use Consumer.consume_batch()"
         )
 
-    def batches(
-        self, max_messages: int = 10_000, timeout: float | None = 1.0
-    ) -> Iterator[MessageBatch]:
+    def batches(self, max_messages: int = 10_000, timeout: float | None = 1.0) -> NoReturn:
         """Not supported, because batches contain bytes, not objects."""
         raise NotImplementedError(
             f"{type(self).__name__} has no batches(): use Consumer.batches()"

@@ -1,4 +1,4 @@
-"""Objects to bytes and back: for SerializingProducer and DeserializingConsumer."""
+"""Serializers and deserializers for SerializingProducer and DeserializingConsumer."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class MessageField(StrEnum):
 
 
 class SerializationContext:
-    """The topic and the part of the message that a serializer works on.
+    """The topic and the message part that a serializer works on.
 
     Parameters
     ----------
     topic : str
     field : MessageField
     headers : dict or list of (str, str or bytes or None), optional
-        The message's headers; the same object, so a serializer may add to it.
+        The message's headers, not a copy: a serializer may add headers.
     """
 
     def __init__(self, topic: str, field: MessageField, headers: Headers | None = None) -> None:
@@ -62,10 +62,10 @@ class _Serde:
 
     __slots__: tuple[str, ...] = ()
 
-    def set_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
-        """Keep a function that returns the cluster's id.
+    def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
+        """Accept a function that returns the cluster id.
 
-        The client calls this once, after it has been made. The default does nothing.
+        The client calls this method once, after its construction. The default does nothing.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class _Serde:
     def close(self) -> None:
         """Release resources. The default does nothing.
 
-        A client that is closed calls this for each serializer or deserializer from a builder.
+        A closing client calls this method on each serializer or deserializer from a builder.
         """
 
 
@@ -87,7 +87,7 @@ class Serializer(_Serde):
     __slots__ = ()
 
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
-        """The bytes of an object; None, Kafka's null, for None.
+        """Serialize an object to bytes. None stays None, Kafka's null.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Deserializer(_Serde):
     __slots__ = ()
 
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
-        """The object of some bytes; None for None, Kafka's null.
+        """Deserialize bytes to an object. None, Kafka's null, stays None.
 
         Raises
         ------
@@ -112,36 +112,36 @@ class Deserializer(_Serde):
 
 
 class SerializerBuilder:
-    """Makes a client's serializer, for ``key.serializer.builder`` and the like."""
+    """Creates a client's serializer, for ``key.serializer.builder`` and the like."""
 
     __slots__: tuple[str, ...] = ()
 
     def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Serializer, dict[str, Any]]:
-        """Make the serializer.
+        """Create the serializer.
 
         Parameters
         ----------
         conf : dict
             A copy of the client's configuration.
         is_key : bool
-            Whether it is for keys.
+            Whether the serializer is for keys.
 
         Returns
         -------
         tuple of (Serializer, dict)
             The serializer, which the client will close, and the configuration without the
-            properties of the serializer.
+            serializer's properties.
         """
         raise NotImplementedError(f"{type(self).__name__} has no build()")
 
 
 class DeserializerBuilder:
-    """Makes a client's deserializer, for ``key.deserializer.builder`` and the like."""
+    """Creates a client's deserializer, for ``key.deserializer.builder`` and the like."""
 
     __slots__: tuple[str, ...] = ()
 
     def build(self, conf: dict[str, Any], is_key: bool) -> tuple[Deserializer, dict[str, Any]]:
-        """Make the deserializer; see :meth:`SerializerBuilder.build`."""
+        """Create the deserializer; see :meth:`SerializerBuilder.build`."""
         raise NotImplementedError(f"{type(self).__name__} has no build()")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from cykafka._core.produce.producer import Producer
 from cykafka._serdes import Serdes
-from cykafka.error import KeySerializationError, ValueSerializationError
+from cykafka.error import ClosedError, KeySerializationError, ValueSerializationError
 from cykafka.serialization import Headers, MessageField, SerializationContext
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class SerializingProducer(Producer, Generic[K, V]):
         """
         # Check first: a serializer must not register a schema for a record that cannot be sent.
         if self._closed:
-            raise RuntimeError(f"Producer has been closed: {type(self).__name__}")
+            raise ClosedError("Producer has been closed")
         if not isinstance(topic, str):
             raise TypeError(f"topic: expected a str, got {type(topic).__name__}")
         key_data: Any = key

@@ -1,4 +1,4 @@
-"""The state of a running close(), and a way for open() to wait for its end."""
+"""The state of a running close(), so that open() can wait until close() has ended."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ class Closing:
         self._thread = None
         self._ended.set()
 
-    def is_mine(self) -> bool:
-        """Whether this thread runs close(): a signal handler inside it must not wait."""
-        return self._thread == threading.get_ident()
+    def wait(self, is_awaited: bool) -> bool:
+        """Wait until close() has ended.
 
-    def wait(self) -> None:
-        """Wait until close() has ended."""
-        self._ended.wait()
+        Returns False at once if close() waits for this thread (`is_awaited`), or if a signal
+        handler calls this in the thread that runs close().
+        """
+        if self._thread == threading.get_ident() or is_awaited:
+            return False
+        return self._ended.wait()

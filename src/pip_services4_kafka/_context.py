@@ -1,4 +1,4 @@
-"""The context argument of public methods: None, an IContext, or a trace id as a str."""
+"""The context argument that public methods accept: None, an IContext or a trace id (str)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def to_context(context: AnyContext) -> IContext | None:
     raise TypeError(f"context: expected None, an IContext or a str, got {type(context).__name__}")
 
 
-def trace_id_of(context: AnyContext) -> str | None:
-    """The trace id of a context, for exceptions and headers, or None."""
+def get_trace_id(context: AnyContext) -> str | None:
+    """Return a context's trace id, for exceptions and headers, or None."""
     return ContextResolver.get_trace_id(to_context(context)) or None

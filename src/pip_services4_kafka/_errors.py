@@ -20,16 +20,17 @@ from pip_services4_commons.errors import (
 )
 
 from cykafka import Delivery, DeliveryError, KafkaError, KafkaException
-from pip_services4_kafka._context import AnyContext, trace_id_of
+from cykafka.internal import kafka_error
+from pip_services4_kafka._context import AnyContext, get_trace_id
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text: long lists of names read better so."""
+    """Split a text into words: a long list of names reads better as one text."""
     return tuple(text.split())
 
 
 def codes(names: str) -> frozenset[int]:
-    """Error codes by their names, which spaces separate."""
+    """Return the error codes for names that are separated by spaces."""
     return frozenset(getattr(KafkaError, name) for name in words(names))
 
 
@@ -62,17 +63,8 @@ _NAMES: dict[type[ApplicationException], str] = {
 }
 _TYPE_OF = {code: kind for kind, names in _NAMES.items() for code in codes(names)}
 
-# The message may have been sent, and its answer lost.
+# The brokers may have stored the message, and their response was lost.
 _PERHAPS_STORED = codes("_MSG_TIMED_OUT _TIMED_OUT _TRANSPORT REQUEST_TIMED_OUT NETWORK_EXCEPTION")
-
-
-def kafka_error(error: BaseException | KafkaError) -> KafkaError | None:
-    """The KafkaError inside a cykafka exception, or None."""
-    if isinstance(error, KafkaError):
-        return error
-    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
-        return error.args[0]
-    return None
 
 
 def reason(error: BaseException | KafkaError) -> str:
@@ -81,13 +73,13 @@ def reason(error: BaseException | KafkaError) -> str:
     return known.str() if known is not None else str(error)
 
 
-def typed(
+def convert(
     error: BaseException | KafkaError,
     doing: str,
     context: AnyContext = None,
     **details: Any,
 ) -> ApplicationException:
-    """Make the typed exception for a Kafka error.
+    """Convert a Kafka error to a typed exception.
 
     Parameters
     ----------
@@ -116,15 +108,15 @@ def typed(
         kind, code = InvalidStateException, "NOT_OPEN"
     elif isinstance(error, (TypeError, ValueError)):
         kind, code = BadRequestException, "INVALID_MESSAGE"
-    exception = kind(trace_id_of(context), code, f"{doing}: {reason(error)}")
-    return with_cause(exception, cause, **details)
+    exception = kind(get_trace_id(context), code, f"{doing}: {reason(error)}")
+    return set_cause(exception, cause, **details)
 
 
 def _kind_and_code(error: KafkaError) -> tuple[type[ApplicationException], str]:
     return _TYPE_OF.get(error.code(), InvocationException), error.name().lstrip("_")
 
 
-def with_cause(
+def set_cause(
     exception: ApplicationException, cause: BaseException, **details: Any
 ) -> ApplicationException:
     """Set an exception's details, and its cause for both pip-services and Python."""
@@ -140,33 +132,32 @@ def with_cause(
     return exception
 
 
-def undelivered(
+def convert_delivery(
     error: DeliveryError, topic: str, context: AnyContext = None
 ) -> ApplicationException:
-    """Make the exception for a batch with records that were not stored, or perhaps not.
+    """Return the exception for a batch with records that the brokers may not have stored.
 
-    The first failure sets its type and code. Details: ``topic``, ``failed`` (a count) and
-    ``indices`` (positions in the batch, separated by commas); ``perhaps_stored`` has those of them
-    that the brokers may have stored without an answer. The cause's ``failures`` has the KafkaError
-    of each record.
+    The first failure sets its type and code. Its details are ``topic``, ``failed`` (a count),
+    ``indices`` (positions in the batch, separated by commas) and ``perhaps_stored``: the indices
+    of records that the brokers may have stored. The cause's ``failures`` maps indices to errors.
     """
     failures = error.failures
     index, first = next(iter(failures.items()))
     count = error.delivery.count if error.delivery is not None else len(failures)
-    unknown = [index for index, each in failures.items() if each.code() in _PERHAPS_STORED]
+    unknown = [index for index, failure in failures.items() if failure.code() in _PERHAPS_STORED]
     outcome, hint = "not stored", ""
     if unknown:
         every = len(unknown) == len(failures)
         outcome = "perhaps not stored" if every else "not, or perhaps not, stored"
-        hint = "; the brokers may have stored a message without their answer coming in time"
+        hint = "; the brokers may have stored a message, because their response did not arrive"
     text = f"topic {topic}: {len(failures)} of {count} messages were {outcome}, message {index}"
     kind, code = _kind_and_code(first)
-    exception = kind(trace_id_of(context), code, f"{text}: {first.str()}{hint}")
-    return with_cause(exception, error, topic=topic, **_failed(failures, unknown))
+    exception = kind(get_trace_id(context), code, f"{text}: {first.str()}{hint}")
+    return set_cause(exception, error, topic=topic, **_failed(failures, unknown))
 
 
 def _failed(indices: Collection[int], unknown: Iterable[int]) -> dict[str, Any]:
-    """The details of a batch with failed messages; some of them may be stored."""
+    """Return the details of a batch with failed messages, some of which may be stored."""
     return {
         "failed": len(indices),
         "indices": ",".join(map(str, indices)),
@@ -177,29 +168,29 @@ def _failed(indices: Collection[int], unknown: Iterable[int]) -> dict[str, Any]:
 def deliver(
     publish: Callable[[], Delivery], topic: str, timeout: float, context: AnyContext = None
 ) -> None:
-    """Call `publish` and wait for the outcome of its messages. Errors are typed."""
+    """Call `publish`, wait for the outcome of its messages, and convert errors."""
     deadline = time.monotonic() + timeout
     delivery: Delivery | None = None
     try:
         delivery = publish()
         delivery.wait(max(0.0, deadline - time.monotonic()))
     except DeliveryError as error:
-        raise undelivered(error, topic, context) from error
+        raise convert_delivery(error, topic, context) from error
     except TimeoutError as error:
-        raise _unknown(error, topic, timeout, delivery, context) from error
+        raise _convert_timeout(error, topic, timeout, delivery, context) from error
     except (KafkaException, RuntimeError, TypeError, ValueError) as error:
-        raise typed(error, f"topic {topic}: send failed", context, topic=topic) from error
+        raise convert(error, f"topic {topic}: send failed", context, topic=topic) from error
 
 
-def _unknown(
+def _convert_timeout(
     error: TimeoutError, topic: str, timeout: float, sent: Delivery | None, context: AnyContext
 ) -> ApplicationException:
-    """Make the exception for a batch with records that have no outcome in time."""
+    """Return the exception for a batch that timed out before all records had an outcome."""
     text = (
-        f"topic {topic}: no outcome within options.request_timeout ({timeout:g} s); "
-        "messages may be stored or not"
+        f"topic {topic}: timed out before all messages had an outcome (options.request_timeout: "
+        f"{timeout:g} s); the brokers may or may not have stored them"
     )
-    exception = ConnectionException(trace_id_of(context), "REQUEST_TIMED_OUT", text)
+    exception = ConnectionException(get_trace_id(context), "REQUEST_TIMED_OUT", text)
     details: dict[str, Any] = {}
     if sent is not None:
         failures = sent.errors
@@ -210,23 +201,23 @@ def _unknown(
             if index not in failures or failures[index].code() in _PERHAPS_STORED
         ]
         details = _failed(indices, unknown)
-        # The producer logs failures that the program does not read.
+        # Reads the failures: otherwise the producer logs them.
         sent.add_done_callback(lambda ended: ended.errors)
-    return with_cause(exception, error, topic=topic, **details)
+    return set_cause(exception, error, topic=topic, **details)
 
 
-def described(error: BaseException) -> str:
-    """The type and the text of an application's exception, which may have no text."""
+def describe(error: BaseException) -> str:
+    """Describe an application's exception by its type and text."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # raised by its __str__
         return type(error).__name__
 
 
-def misconfigured(
+def config_error(
     code: str, message: str, context: AnyContext = None, keys: Iterable[str] = ()
 ) -> ConfigException:
-    """Make a ConfigException. ``keys`` are the configuration keys at fault."""
-    exception = ConfigException(trace_id_of(context), code, message)
+    """Return a ConfigException. ``keys`` are the configuration keys at fault."""
+    exception = ConfigException(get_trace_id(context), code, message)
     named = ",".join(keys)
     return exception.with_details("keys", named) if named else exception

@@ -1,4 +1,4 @@
-"""Log lines of connections and queues."""
+"""The log of connections and queues."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LEVELS = {
     logging.WARNING: LogLevel.Warn,
 }
 
-# Every client of a connection gets all of options.kafka. librdkafka warns of each property that
-# belongs to another kind of client.
+# Every client gets all properties in options.kafka. librdkafka then warns about properties for
+# other kinds of clients.
 _OF_OTHERS = "property and will be ignored by this"
 
-# Lines about unreachable brokers: the same errors come through error_cb.
+# librdkafka also reports these errors, about unreachable brokers, to error_cb.
 _REPORTED = ("FAIL [", "ERROR [")
 
-# The shortest time between two log lines for the same kind of error, s.
+# The shortest time between two log lines for the same kind of error, in seconds.
 QUIET_S = 10.0
 
 
@@ -46,8 +46,8 @@ class Log:
     def __init__(self, scrub: Callable[[str], str] | None = None) -> None:
         self._scrub = scrub
         self._loggers: list[ILogger] = []
-        self._lock = threading.RLock()  # a signal handler may log in the thread that has it
-        # For each kind of error, the time of its last line and the number of errors since then.
+        self._lock = threading.RLock()  # a signal handler may log in the thread that holds it
+        # Kind of error -> the time of its last line, and how many errors it left out since then.
         self._rare: dict[Hashable, tuple[float, int]] = {}
 
     def set_references(self, references: IReferences) -> None:
@@ -82,7 +82,7 @@ class Log:
     ) -> None:
         """Log an error, unless one of the same kind was logged within `quiet` s.
 
-        The line has the number of errors that were left out before it.
+        The line says how many errors were left out before it.
         """
         now = time.monotonic()
         with self._lock:
@@ -94,7 +94,7 @@ class Log:
         self.error(f"{text} ({left_out} times more)" if left_out else text, error)
 
     def log(self, level: int, text: str, *args: Any) -> None:
-        """Log a line of a cykafka client, whose ``logger`` this is."""
+        """Log a line from a cykafka client that has this object as its ``logger``."""
         line = _formatted(text, args)
         if _OF_OTHERS not in line:
             self.write(logging.DEBUG if line.startswith(_REPORTED) else level, line)
@@ -109,8 +109,8 @@ class Log:
         """Log a line at a level of Python's logging."""
         try:
             if self._scrub is not None:
-                # An error with a secret becomes text. So does every error for Python's logger,
-                # which would write the texts of its causes as well.
+                # Errors that contain a secret become text. For Python's logger all errors do,
+                # because it would also write their causes.
                 if error is not None and (not self._loggers or self._has_secrets(error)):
                     text, error = f"{text}: {error}", None
                 text = self._scrub(text)
@@ -122,11 +122,11 @@ class Log:
         for logger in self._loggers:  # without arguments, they leave a "%" in the text alone
             try:
                 logger.log(_LEVELS.get(level, LogLevel.Error), context, error, text)
-            except Exception as raised:  # without its text, which may have a secret
+            except Exception as raised:  # without its text, which may contain a secret
                 _python.debug("a logger raised %s", type(raised).__name__)
 
     def _has_secrets(self, error: BaseException | None) -> bool:
-        """Whether an error, its stack trace or one of its causes shows a secret."""
+        """Whether an error, its stack trace or one of its causes contains a secret."""
         assert self._scrub is not None
         while error is not None:
             shown = f"{error} {getattr(error, 'stack_trace', '')}"
@@ -139,5 +139,5 @@ class Log:
 def _formatted(text: str, args: tuple[Any, ...]) -> str:
     try:
         return text % args if args else text
-    except Exception:  # raised by an argument's __str__, or the line is another's
+    except Exception:  # raised by an argument's __str__, or the text is no format
         return text

@@ -7,7 +7,7 @@ import hides them all: nothing is imported here before Spark asks for the source
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cykafka.spark.source import CyKafkaDataSource as DefaultSource
+    from cykafka.spark.data_source import CyKafkaDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]
 
@@ -15,7 +15,7 @@ __all__ = ["DefaultSource"]
 def __getattr__(name: str) -> object:
     if name == "DefaultSource":
         try:
-            from cykafka.spark.source import CyKafkaDataSource
+            from cykafka.spark.data_source import CyKafkaDataSource
         except ImportError as error:
             # Spark's lookup expects nothing but this, and would find no other source either.
             raise AttributeError(str(error)) from error

@@ -8,10 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from fixture_types import CodeOf, WaitUntil
 from machine import WAIT_S
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from cykafka import TopicPartition
+    from cykafka.admin import AdminClient, ClusterMetadata
+    from cykafka.testing import KafkaCluster
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +52,7 @@ def _make_coordinators(servers: str) -> None:
 
 
 @pytest.fixture
-def three(kafka_cluster_3: Any, wait_until: Callable[..., None]) -> Iterator[Any]:
+def three(kafka_cluster_3: KafkaCluster, wait_until: WaitUntil) -> Iterator[KafkaCluster]:
     """Three nodes. After the test all nodes run and all replicas are in sync.
 
     If a test killed the only node in sync, many partitions would have no leader.
@@ -61,7 +69,7 @@ def three(kafka_cluster_3: Any, wait_until: Callable[..., None]) -> Iterator[Any
         wait_until(lambda: _in_sync(client.list_topics(timeout=WAIT_S)))
 
 
-def _in_sync(metadata: Any) -> bool:
+def _in_sync(metadata: ClusterMetadata) -> bool:
     return all(
         set(partition.isrs) == set(partition.replicas)
         for topic in metadata.topics.values()
@@ -73,7 +81,7 @@ def _in_sync(metadata: Any) -> bool:
 def own_brokers() -> None:
     """Skip if this machine cannot start brokers; for tests that start them in other processes."""
     from cykafka.testing import NoBrokerError
-    from cykafka.testing._artifacts import classpath, java
+    from cykafka.testing._java import classpath, java
     from cykafka.testing.plugin import no_broker
 
     try:
@@ -95,7 +103,7 @@ def api(kafka: ModuleType) -> ModuleType:
 
 
 @pytest.fixture
-def alice_alone_administers(secured: Any) -> Iterator[None]:
+def alice_alone_administers(secured: KafkaCluster) -> Iterator[None]:
     """Only alice may administer the secured cluster while the test runs."""
     from cykafka.admin import (
         AclBinding,
@@ -127,19 +135,20 @@ def alice_alone_administers(secured: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def make_admin(api: ModuleType, cluster: Any) -> Iterator[Callable[..., Any]]:
+def make_admin(api: ModuleType, cluster: Any) -> Iterator[Callable[..., AdminClient]]:
     """Make administrative clients of the cluster, and close them after the test."""
     with contextlib.ExitStack() as clients:
 
-        def make(**config: Any) -> Any:
+        def make(**config: Any) -> AdminClient:
             base = {"bootstrap.servers": cluster.bootstrap_servers}
-            return clients.enter_context(api.AdminClient({**base, **config}))
+            client: AdminClient = api.AdminClient({**base, **config})
+            return clients.enter_context(client)
 
         yield make
 
 
 @pytest.fixture
-def admin(make_admin: Callable[..., Any]) -> Any:
+def admin(make_admin: Callable[..., AdminClient]) -> AdminClient:
     return make_admin()
 
 
@@ -156,10 +165,10 @@ def result_of() -> Callable[[Any], Any]:
 
 
 @pytest.fixture
-def code_of(kafka: ModuleType) -> Callable[[Any], int]:
+def code_of(kafka: ModuleType) -> CodeOf:
     """Return the code of the error that a future fails with."""
 
-    def code(future: Any) -> int:
+    def code(future: Future[Any]) -> int:
         failure = future.exception(WAIT_S)
         assert isinstance(failure, kafka.KafkaException), failure
         return int(failure.args[0].code())
@@ -168,7 +177,7 @@ def code_of(kafka: ModuleType) -> Callable[[Any], int]:
 
 
 @pytest.fixture
-def delete_topic(admin: Any) -> Callable[[str], None]:
+def delete_topic(admin: AdminClient) -> Callable[[str], None]:
     def delete_topic(name: str) -> None:
         admin.delete_topics([name])[name].result()
 
@@ -176,7 +185,7 @@ def delete_topic(admin: Any) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def add_partitions(admin: Any, api: ModuleType) -> Callable[[str, int], None]:
+def add_partitions(admin: AdminClient, api: ModuleType) -> Callable[[str, int], None]:
     """Increase the partitions of a topic to a total."""
 
     def add_partitions(name: str, total: int) -> None:
@@ -186,10 +195,10 @@ def add_partitions(admin: Any, api: ModuleType) -> Callable[[str, int], None]:
 
 
 @pytest.fixture
-def delete_records(admin: Any, kafka: ModuleType) -> Callable[[Any, int], None]:
+def delete_records(admin: AdminClient, kafka: ModuleType) -> Callable[[TopicPartition, int], None]:
     """Delete the records of a partition before an offset."""
 
-    def delete_records(partition: Any, before: int) -> None:
+    def delete_records(partition: TopicPartition, before: int) -> None:
         asked = kafka.TopicPartition(partition.topic, partition.partition, before)
         for future in admin.delete_records([asked]).values():
             future.result()

@@ -6,11 +6,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import CodeOf, Unique, WaitUntil
 from machine import WAIT_S
 
 
 @pytest.fixture
-def lists(admin: Any, wait_until: Any) -> Any:
+def lists(admin: Any, wait_until: WaitUntil) -> Any:
     """Wait until the queried broker lists exactly these ACLs for a filter."""
 
     def wait(acl_filter: Any, *expected: Any) -> None:
@@ -78,7 +79,7 @@ def test_filter_without_matches_returns_no_acls(admin: Any, topic: str, on: Any)
 
 
 def test_acls_are_deleted_filter_by_filter(
-    admin: Any, topic: str, unique: Any, rule: Any, on: Any, lists: Any
+    admin: Any, topic: str, unique: Unique, rule: Any, on: Any, lists: Any
 ) -> None:
     read, write = rule(topic), rule(topic, "User:bob", "WRITE")
     for future in admin.create_acls([read, write]).values():
@@ -95,7 +96,7 @@ def test_acls_are_deleted_filter_by_filter(
 
 
 def test_acls_fail_one_by_one(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, rule: Any, code_of: CodeOf
 ) -> None:
     good = rule(topic)
     # The broker requires a type in the principal.
@@ -108,7 +109,7 @@ def test_acls_fail_one_by_one(
 
 
 def test_acls_apply_to_groups_and_the_cluster(
-    api: ModuleType, admin: Any, unique: Any, lists: Any
+    api: ModuleType, admin: Any, unique: Unique, lists: Any
 ) -> None:
     group = api.AclBinding("group", unique("g"), "literal", "User:a", "1.2.3.4", "read", "deny")
     cluster = api.AclBinding(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import CodeOf, Unique, WaitUntil
 from machine import WAIT_S
 
 
@@ -30,11 +30,7 @@ def test_cluster_is_described_with_authorized_operations(api: ModuleType, admin:
 
 
 def test_scram_credentials_are_set_described_and_deleted(
-    kafka: ModuleType,
-    api: ModuleType,
-    admin: Any,
-    unique: Any,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Unique, wait_until: WaitUntil
 ) -> None:
     user, other = unique("user"), unique("user")
     sha256, sha512 = api.ScramMechanism.SCRAM_SHA_256, api.ScramMechanism.SCRAM_SHA_512
@@ -79,7 +75,7 @@ def test_scram_credentials_are_set_described_and_deleted(
 
 
 def test_credentials_fail_user_by_user(
-    kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Unique, code_of: CodeOf
 ) -> None:
     user, missing = unique("user"), unique("missing")
     sha256 = api.ScramMechanism.SCRAM_SHA_256
@@ -100,7 +96,7 @@ def test_credentials_fail_user_by_user(
 
 
 @pytest.mark.ours
-def test_error_has_no_control_characters(admin: Any, unique: Any) -> None:
+def test_error_has_no_control_characters(admin: Any, unique: Unique) -> None:
     missing = unique("missing")
 
     futures = admin.describe_user_scram_credentials([missing])
@@ -111,7 +107,7 @@ def test_error_has_no_control_characters(admin: Any, unique: Any) -> None:
 @pytest.mark.ours
 @pytest.mark.usefixtures("alice_alone_administers")
 def test_refused_credentials_have_the_broker_s_error(
-    kafka: ModuleType, api: ModuleType, secured: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, secured: Any, code_of: CodeOf
 ) -> None:
     with api.AdminClient(secured.client_config("sasl_plain", "bob")) as client:
         everybody = client.describe_user_scram_credentials()
@@ -129,7 +125,8 @@ def test_authorization_error_that_arrives_during_close_is_safe(
 ) -> None:
     for _ in range(50):
         with api.AdminClient(secured.client_config("sasl_plain", "bob")) as client:
-            client.describe_user_scram_credentials(["zoe"])["zoe"].exception(WAIT_S)
+            future = client.describe_user_scram_credentials(["zoe"])["zoe"]
+            assert future.exception(WAIT_S) is not None
             client.describe_user_scram_credentials()
 
 
@@ -138,7 +135,7 @@ def test_credentials_of_an_empty_user_list_are_empty(admin: Any) -> None:
 
 
 def test_credentials_described_twice_in_a_request_fail(
-    kafka: ModuleType, admin: Any, unique: Any, code_of: Any
+    kafka: ModuleType, admin: Any, unique: Unique, code_of: CodeOf
 ) -> None:
     user = unique("user")
 
@@ -148,7 +145,7 @@ def test_credentials_described_twice_in_a_request_fail(
 
 
 def test_poll_serves_callbacks(
-    api: ModuleType, cluster: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
+    api: ModuleType, cluster: Any, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
 ) -> None:
     stats: list[str] = []
     logger = logging.getLogger("test_admin")

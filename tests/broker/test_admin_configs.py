@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import CodeOf, Unique, WaitUntil
 from machine import WAIT_S
 
 
@@ -24,7 +25,7 @@ def config_of(api: ModuleType, admin: Any) -> Callable[[str], dict[str, str]]:
 
 
 @pytest.fixture
-def settles(config_of: Any, wait_until: Any) -> Callable[[str, dict[str, str]], None]:
+def settles(config_of: Any, wait_until: WaitUntil) -> Callable[[str, dict[str, str]], None]:
     """Wait until the queried broker has a topic's new configuration."""
 
     def wait(topic: str, expected: dict[str, str]) -> None:
@@ -61,7 +62,7 @@ def test_broker_s_configuration_is_described(api: ModuleType, admin: Any, result
 
 
 def test_configurations_fail_one_by_one(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Unique, code_of: CodeOf
 ) -> None:
     there = api.ConfigResource("topic", topic)
     missing = api.ConfigResource("topic", unique("missing"))
@@ -73,7 +74,7 @@ def test_configurations_fail_one_by_one(
 
 
 def test_request_for_two_broker_configurations_conflicts(
-    kafka: ModuleType, api: ModuleType, admin: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, code_of: CodeOf
 ) -> None:
     one, two = (api.ConfigResource("broker", name) for name in ("1", "2"))
 
@@ -92,7 +93,7 @@ def test_caller_can_choose_the_broker_that_answers(
 
 
 def test_request_to_an_unknown_broker_times_out(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: CodeOf
 ) -> None:
     resource = api.ConfigResource("topic", topic)
 
@@ -117,7 +118,7 @@ def test_configuration_is_replaced(
 
 @pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
 def test_replacing_configurations_fails_one_by_one(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Unique, code_of: CodeOf
 ) -> None:
     good = api.ConfigResource("topic", topic, set_config={"retention.ms": "1000"})
     bad = api.ConfigResource("topic", unique("missing"), set_config={"retention.ms": "1000"})
@@ -179,7 +180,7 @@ def test_change_is_validated_only(
 
 
 def test_changes_fail_one_by_one(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Unique, code_of: CodeOf
 ) -> None:
     change = entry(api, "retention.ms", "1000", "SET")
     good = api.ConfigResource("topic", topic, incremental_configs=[change])
@@ -192,7 +193,7 @@ def test_changes_fail_one_by_one(
 
 
 def test_invalid_configuration_value_is_refused(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: CodeOf
 ) -> None:
     resource = api.ConfigResource(
         "topic", topic, incremental_configs=[entry(api, "retention.ms", "soon", "SET")]
@@ -204,8 +205,17 @@ def test_invalid_configuration_value_is_refused(
     assert "retention.ms" in futures[resource].exception().args[0].str()
 
 
+@pytest.mark.ours
+def test_resource_described_twice_has_one_outcome(api: ModuleType, admin: Any, topic: str) -> None:
+    resource = api.ConfigResource("topic", topic)
+
+    futures = admin.describe_configs([resource, resource])
+
+    assert "retention.ms" in futures[resource].result(WAIT_S)
+
+
 def test_property_changed_twice_in_a_request_fails(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, code_of: CodeOf
 ) -> None:
     change = entry(api, "retention.ms", "1000", "SET")
     resource = api.ConfigResource("topic", topic, incremental_configs=[change, change])
@@ -216,7 +226,7 @@ def test_property_changed_twice_in_a_request_fails(
 
 
 def test_group_s_configuration_is_changed(
-    api: ModuleType, admin: Any, unique: Any, result_of: Any, wait_until: Any
+    api: ModuleType, admin: Any, unique: Unique, result_of: Any, wait_until: WaitUntil
 ) -> None:
     group = unique("group")
     change = entry(api, "consumer.session.timeout.ms", "50000", "SET")

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import CodeOf, Fill, MakeConsumer, Unique
 from machine import WAIT_S
 
 
@@ -17,12 +18,14 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def group(unique: Any) -> str:
+def group(unique: Unique) -> str:
     return str(unique("group"))
 
 
 @pytest.fixture
-def join(make_consumer: Any, read: Any, fill: Any, topic: str, group: str) -> Callable[..., Any]:
+def join(
+    make_consumer: MakeConsumer, read: Any, fill: Fill, topic: str, group: str
+) -> Callable[..., Any]:
     """Make a member of the group that has read the topic."""
 
     def join(protocol: str, **config: Any) -> Any:
@@ -44,7 +47,7 @@ def committed(
     def offsets() -> dict[int, int]:
         request = kafka.ConsumerGroupTopicPartitions(group)
         result = admin.list_consumer_group_offsets([request])[group].result(WAIT_S)
-        return {each.partition: each.offset for each in result.topic_partitions}
+        return {partition.partition: partition.offset for partition in result.topic_partitions}
 
     return offsets
 
@@ -66,7 +69,7 @@ def test_groups_are_listed(
     result = admin.list_consumer_groups(request_timeout=WAIT_S).result(WAIT_S)
 
     assert result.errors == []
-    (listing,) = (each for each in result.valid if each.group_id == group)
+    (listing,) = (item for item in result.valid if item.group_id == group)
     assert listing.is_simple_consumer_group is False
     assert listing.state == kafka.ConsumerGroupState.STABLE
     assert listing.type == kafka.ConsumerGroupType[protocol.upper()]
@@ -80,7 +83,7 @@ def test_groups_are_listed_by_state_and_type(
 
     def listed(**chosen: Any) -> set[str]:
         result = admin.list_consumer_groups(**chosen).result(WAIT_S)
-        return {each.group_id for each in result.valid} & {group}
+        return {item.group_id for item in result.valid} & {group}
 
     assert listed(states={state.STABLE, state.EMPTY}) == {group}
     assert listed(states={state.EMPTY}) == set()
@@ -133,8 +136,17 @@ def test_missing_group_is_described_as_dead(kafka: ModuleType, admin: Any, group
     assert description.authorized_operations is None
 
 
+def test_group_without_a_name_does_not_keep_the_others_from_their_outcome(
+    kafka: ModuleType, admin: Any, group: str
+) -> None:
+    futures = admin.describe_consumer_groups(["", group])
+
+    assert futures[group].result(WAIT_S).state == kafka.ConsumerGroupState.DEAD
+    futures[""].exception(WAIT_S)
+
+
 def test_groups_described_twice_in_a_request_fail(
-    kafka: ModuleType, admin: Any, group: str, code_of: Any
+    kafka: ModuleType, admin: Any, group: str, code_of: CodeOf
 ) -> None:
     futures = admin.describe_consumer_groups([group, group])
 
@@ -142,7 +154,7 @@ def test_groups_described_twice_in_a_request_fail(
 
 
 def test_groups_are_deleted_one_by_one(
-    kafka: ModuleType, admin: Any, join: Any, group: str, unique: Any, code_of: Any
+    kafka: ModuleType, admin: Any, join: Any, group: str, unique: Unique, code_of: CodeOf
 ) -> None:
     join("consumer")
     empty, missing = unique("group"), unique("missing")
@@ -166,7 +178,7 @@ def test_group_without_members_is_deleted(
     assert admin.delete_consumer_groups([with_offsets])[with_offsets].result(WAIT_S) is None
 
     result = admin.list_consumer_groups().result(WAIT_S)
-    assert with_offsets not in {each.group_id for each in result.valid}
+    assert with_offsets not in {item.group_id for item in result.valid}
 
 
 def test_offsets_of_a_group_are_listed(
@@ -184,7 +196,10 @@ def test_offsets_of_a_group_are_listed(
     result = futures[with_offsets].result(WAIT_S)
     assert isinstance(result, kafka.ConsumerGroupTopicPartitions)
     assert result.group_id == with_offsets
-    offsets = {each.partition: (each.offset, each.error) for each in result.topic_partitions}
+    offsets = {
+        partition.partition: (partition.offset, partition.error)
+        for partition in result.topic_partitions
+    }
     assert offsets == {1: (8, None), 2: (kafka.OFFSET_INVALID, None)}
 
 
@@ -193,7 +208,7 @@ def test_missing_group_has_no_offsets(committed: Any) -> None:
 
 
 def test_offsets_are_altered_partition_by_partition(
-    kafka: ModuleType, admin: Any, topic: str, group: str, unique: Any, committed: Any
+    kafka: ModuleType, admin: Any, topic: str, group: str, unique: Unique, committed: Any
 ) -> None:
     missing = unique("missing")
     offsets = [
@@ -206,7 +221,7 @@ def test_offsets_are_altered_partition_by_partition(
     )
 
     result = futures[group].result(WAIT_S)
-    errors = {each.topic: each.error for each in result.topic_partitions}
+    errors = {partition.topic: partition.error for partition in result.topic_partitions}
     assert errors == {topic: None, missing: kafka.KafkaError.UNKNOWN_TOPIC_OR_PART}
     assert committed() == {0: 3}
 
@@ -236,15 +251,16 @@ def test_offsets_are_deleted(
 
     result = futures[with_offsets].result(WAIT_S)
     assert isinstance(result, kafka.ConsumerGroupTopicPartitions)
-    assert [(each.topic, each.partition, each.error) for each in result.topic_partitions] == [
-        (topic, 0, None)
-    ]
+    assert [
+        (partition.topic, partition.partition, partition.error)
+        for partition in result.topic_partitions
+    ] == [(topic, 0, None)]
     assert committed() == {1: 8}
 
 
 @pytest.mark.ours
 def test_deleting_offsets_fails_partition_by_partition(
-    kafka: ModuleType, admin: Any, join: Any, topic: str, group: str, unique: Any
+    kafka: ModuleType, admin: Any, join: Any, topic: str, group: str, unique: Unique
 ) -> None:
     consumer = join("consumer")
     consumer.commit(asynchronous=False)
@@ -254,7 +270,7 @@ def test_deleting_offsets_fails_partition_by_partition(
 
     result = admin.delete_consumer_group_offsets([request])[group].result(WAIT_S)
 
-    errors = {each.topic: each.error for each in result.topic_partitions}
+    errors = {partition.topic: partition.error for partition in result.topic_partitions}
     assert errors == {
         topic: kafka.KafkaError.GROUP_SUBSCRIBED_TO_TOPIC,
         missing: kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -263,7 +279,7 @@ def test_deleting_offsets_fails_partition_by_partition(
 
 @pytest.mark.ours
 def test_deleting_offsets_of_a_missing_group_fails(
-    kafka: ModuleType, admin: Any, topic: str, group: str, code_of: Any
+    kafka: ModuleType, admin: Any, topic: str, group: str, code_of: CodeOf
 ) -> None:
     request = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(topic, 0)])
 
@@ -291,4 +307,4 @@ def test_groups_are_listed_in_one_call(api: ModuleType, admin: Any, join: Any, g
     assert isinstance(member.assignment, bytes)
     with pytest.warns(DeprecationWarning, match="list_consumer_groups"):
         everything = admin.list_groups(timeout=WAIT_S)
-    assert group in {each.id for each in everything}
+    assert group in {item.id for item in everything}

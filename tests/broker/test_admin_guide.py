@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Unique, WaitUntil
 from guides import blocks
 from machine import WAIT_S
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.ours
 
 def test_admin_guide_examples_run(
     cluster: Any,
-    unique: Callable[[str], str],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic, group = unique("shipments"), unique("billing")

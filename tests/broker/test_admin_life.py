@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import RunScript, Unique
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -143,7 +144,7 @@ def test_callback_closes_the_client_of_other_requests(kafka: ModuleType, waiting
 
 
 def test_new_controller_is_found_after_a_request_that_timed_out(
-    kafka: ModuleType, api: ModuleType, three: Any, unique: Any
+    kafka: ModuleType, api: ModuleType, three: Any, unique: Unique
 ) -> None:
     new = api.NewTopic(unique("topic"), num_partitions=1)
     with api.AdminClient({"bootstrap.servers": three.bootstrap_servers}) as client:
@@ -252,7 +253,7 @@ def test_callback_may_make_a_synchronous_request(admin: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_callback_that_raises_does_not_stop_the_others(
-    kafka: ModuleType, admin: Any, topic: str, unique: Any, monkeypatch: pytest.MonkeyPatch
+    kafka: ModuleType, admin: Any, topic: str, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda raised: printed.append(raised.exc_type))
@@ -500,7 +501,7 @@ PRELUDE = """
     ],
 )
 def test_process_exits_cleanly_with_requests_in_flight(
-    run_script: Callable[..., Any], silent: str, script: str, output: str
+    run_script: RunScript, silent: str, script: str, output: str
 ) -> None:
     source = textwrap.dedent(PRELUDE) + textwrap.dedent(script)
     source = source.replace("from kafka.admin", "from cykafka.admin")
@@ -553,7 +554,7 @@ def kinds(kafka: ModuleType, api: ModuleType, topic: str, group: str) -> dict[st
 @pytest.mark.process_memory
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_requests_do_not_grow_the_process(
-    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, topic: str, unique: Unique
 ) -> None:
     from cykafka.testing import live_handles
 

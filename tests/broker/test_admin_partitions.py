@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import struct
 from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import CodeOf, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
+from relay import ELECT_LEADERS, ReplacingRelay, serving
 
 FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def timed(make_producer: Callable[..., Any], topic: str) -> str:
+def timed(make_producer: MakeProducer, topic: str) -> str:
     """A topic with ten records in partition 0, a second apart; the ninth has the latest time."""
     producer = make_producer()
     seconds = [0, 1, 2, 3, 4, 5, 6, 7, 9, 8]
@@ -54,7 +56,7 @@ def test_offset_is_looked_up(
 
 
 def test_offsets_of_partitions_fail_one_by_one(
-    kafka: ModuleType, api: ModuleType, admin: Any, timed: str, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, timed: str, code_of: CodeOf
 ) -> None:
     there, other = kafka.TopicPartition(timed, 0), kafka.TopicPartition(timed, 99)
     latest = api.OffsetSpec.latest()
@@ -66,7 +68,7 @@ def test_offsets_of_partitions_fail_one_by_one(
 
 
 def test_offsets_of_a_missing_topic_fail(
-    kafka: ModuleType, api: ModuleType, admin: Any, unique: Any, code_of: Any
+    kafka: ModuleType, api: ModuleType, admin: Any, unique: Unique, code_of: CodeOf
 ) -> None:
     partition = kafka.TopicPartition(unique("missing"), 0)
 
@@ -79,7 +81,12 @@ def test_offsets_of_a_missing_topic_fail(
 
 
 def test_committed_offset_ends_before_an_open_transaction(
-    kafka: ModuleType, api: ModuleType, admin: Any, timed: str, make_producer: Any, unique: Any
+    kafka: ModuleType,
+    api: ModuleType,
+    admin: Any,
+    timed: str,
+    make_producer: MakeProducer,
+    unique: Unique,
 ) -> None:
     producer = make_producer({"transactional.id": unique("transaction")})
     producer.init_transactions(WAIT_S)
@@ -122,7 +129,7 @@ def test_all_records_are_deleted(kafka: ModuleType, admin: Any, timed: str) -> N
 
 
 def test_deleting_records_fails_partition_by_partition(
-    kafka: ModuleType, admin: Any, timed: str, unique: Any, code_of: Any
+    kafka: ModuleType, admin: Any, timed: str, unique: Unique, code_of: CodeOf
 ) -> None:
     there = kafka.TopicPartition(timed, 0, 2)
     beyond = kafka.TopicPartition(timed, 1, 999)
@@ -143,7 +150,7 @@ def test_delete_records_of_no_partitions_is_empty(admin: Any) -> None:
 
 
 def test_deleting_records_twice_in_a_request_fails(
-    kafka: ModuleType, admin: Any, timed: str, code_of: Any
+    kafka: ModuleType, admin: Any, timed: str, code_of: CodeOf
 ) -> None:
     partition = kafka.TopicPartition(timed, 0, 2)
 
@@ -153,7 +160,7 @@ def test_deleting_records_twice_in_a_request_fails(
 
 
 def test_election_of_the_current_preferred_leader_is_not_needed(
-    kafka: ModuleType, admin: Any, topic: str, unique: Any, result_of: Any
+    kafka: ModuleType, admin: Any, topic: str, unique: Unique, result_of: Any
 ) -> None:
     there, missing = kafka.TopicPartition(topic, 0), kafka.TopicPartition(unique("missing"), 0)
 
@@ -185,8 +192,25 @@ def test_election_for_no_partitions_is_empty(
     assert result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions=[])) == {}
 
 
+@pytest.mark.ours
+def test_election_without_a_result_for_one_partition_has_the_others(
+    kafka: ModuleType, api: ModuleType, cluster: Any, topic: str, result_of: Any
+) -> None:
+    # Version 2: no tags, throttle time and error; one topic with one result: partition 1, no error
+    name = topic.encode()
+    body = bytes(7) + b"\2" + bytes([len(name) + 1]) + name
+    body += b"\2" + struct.pack(">ih", 1, 0) + bytes(4)
+    partitions = [kafka.TopicPartition(topic, number) for number in (0, 1)]
+    with (
+        serving(ReplacingRelay(cluster.bootstrap_servers, ELECT_LEADERS, body)) as relay,
+        api.AdminClient({"bootstrap.servers": relay.bootstrap_servers}) as admin,
+    ):
+        result = result_of(admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions))
+    assert result == {partitions[1]: None}
+
+
 def test_preferred_leader_is_elected_again_after_it_was_down(
-    kafka: ModuleType, api: ModuleType, three: Any, unique: Any, wait_until: Any
+    kafka: ModuleType, api: ModuleType, three: Any, unique: Unique, wait_until: WaitUntil
 ) -> None:
     name = unique("topic")
     partition = kafka.TopicPartition(name, 0)

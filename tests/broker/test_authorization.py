@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 from acls import allow
+from fixture_types import MakeConsumer, MakeProducer, Unique
 from machine import WAIT_S
 
-from cykafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
-from cykafka.cli.command import main
+from cykafka.admin import AclBindingFilter, AclOperation, AdminClient, NewTopic, ResourceType
+from cykafka.cli.main import main
 from cykafka.testing import KafkaCluster
 
 pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def own(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
+def own(secured: KafkaCluster, unique: Unique) -> str:
     """A name that only alice may use, as a topic, a group and a transactional id."""
     name = unique("own")
     secured.create_topic(name, 1)
@@ -44,7 +45,7 @@ def write(producer: Any, topic: str) -> Any:
 
 
 def test_missing_write_permission_fails_the_delivery_report(
-    kafka: Any, make_producer: Any, own: str, config_of: Any
+    kafka: Any, make_producer: MakeProducer, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
 
@@ -55,7 +56,7 @@ def test_missing_write_permission_fails_the_delivery_report(
 
 
 def test_missing_read_permission_is_an_error_message(
-    kafka: Any, make_producer: Any, make_consumer: Any, own: str, config_of: Any
+    kafka: Any, make_producer: MakeProducer, make_consumer: MakeConsumer, own: str, config_of: Any
 ) -> None:
     assert write(make_producer(config_of("alice")), own) is None
     allowed = make_consumer({**config_of("alice"), "group.id": own})
@@ -71,7 +72,7 @@ def test_missing_read_permission_is_an_error_message(
 
 
 def test_missing_group_permission_is_an_error_message(
-    kafka: Any, make_consumer: Any, own: str, config_of: Any
+    kafka: Any, make_consumer: MakeConsumer, own: str, config_of: Any
 ) -> None:
     refused = make_consumer({**config_of("mallory"), "group.id": own})
     refused.subscribe([own])
@@ -83,7 +84,7 @@ def test_missing_group_permission_is_an_error_message(
 
 
 def test_transactional_id_of_another_user_is_refused(
-    kafka: Any, make_producer: Any, own: str, config_of: Any
+    kafka: Any, make_producer: MakeProducer, own: str, config_of: Any
 ) -> None:
     make_producer({**config_of("alice"), "transactional.id": own}).init_transactions(WAIT_S)
     producer = make_producer({**config_of("mallory"), "transactional.id": own})
@@ -96,13 +97,13 @@ def test_transactional_id_of_another_user_is_refused(
 
 
 def test_command_reads_partitions_without_a_group_permission(
-    secured: KafkaCluster, make_producer: Any, own: str, config_of: Any,
+    secured: KafkaCluster, make_producer: MakeProducer, own: str, config_of: Any,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     assert write(make_producer(config_of("alice")), own) is None
     allow(secured, "mallory", ResourceType.TOPIC, own, AclOperation.READ)
     config = {**config_of("mallory"), "group.id": own}
-    options = [each for pair in config.items() for each in ("-X", "=".join(pair))]
+    options = [item for pair in config.items() for item in ("-X", "=".join(pair))]
 
     assert main(["consume", own, "-e", *options]) == 0, capfd.readouterr().err
 
@@ -111,7 +112,7 @@ def test_command_reads_partitions_without_a_group_permission(
 
 @pytest.mark.usefixtures("alice_alone_administers")
 def test_administration_is_refused_item_by_item(
-    kafka: Any, secured: KafkaCluster, own: str, unique: Callable[[str], str], config_of: Any
+    kafka: Any, secured: KafkaCluster, own: str, unique: Unique, config_of: Any
 ) -> None:
     fresh = unique("fresh")
     allow(secured, "mallory", ResourceType.TOPIC, fresh, AclOperation.CREATE, prefix=True)
@@ -122,3 +123,12 @@ def test_administration_is_refused_item_by_item(
         assert allowed[f"{fresh}-1"].result(WAIT_S) is None
         failure = refused.exception(WAIT_S)
     assert failure.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.usefixtures("alice_alone_administers")
+def test_missing_permission_to_list_acls_is_an_error(kafka: Any, config_of: Any) -> None:
+    everything = AclBindingFilter("any", None, "any", None, None, "any", "any")
+    with AdminClient(config_of("mallory")) as admin:
+        failure = admin.describe_acls(everything).exception(WAIT_S)
+    assert isinstance(failure, kafka.KafkaException)
+    assert failure.args[0].code() == kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED

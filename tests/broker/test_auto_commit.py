@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 
 # Reads `take` messages of a topic as a member of a group. It exits without leaving the group as
@@ -51,13 +50,13 @@ os._exit(9)
 
 @pytest.mark.parametrize("way", ["poll", "consume"])
 def test_next_member_reads_the_messages_a_crashed_member_did_not_get(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-    make_consumer: Callable[..., Any],
+    run_script: RunScript,
+    make_consumer: MakeConsumer,
     cluster: Any,
     topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    unique: Callable[[str], str],
+    fill: Fill,
+    read: Read,
+    unique: Unique,
     kafka: Any,
     way: str,
 ) -> None:
@@ -80,11 +79,7 @@ def test_next_member_reads_the_messages_a_crashed_member_did_not_get(
 
 
 def test_close_commits_the_returned_messages(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    unique: Callable[[str], str],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, unique: Unique
 ) -> None:
     fill(topic, 50)
     config = {"group.id": unique("group"), "enable.auto.commit": True}
@@ -100,12 +95,12 @@ def test_close_commits_the_returned_messages(
 
 
 def test_unsubscribe_commits_the_returned_messages(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    fill: Fill,
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     fill(topic, 50)
     consumer = make_consumer({"enable.auto.commit": True, "auto.commit.interval.ms": 3_600_000})
@@ -122,11 +117,7 @@ def test_unsubscribe_commits_the_returned_messages(
 
 
 def test_only_manually_stored_offsets_are_committed(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    unique: Callable[[str], str],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, unique: Unique
 ) -> None:
     fill(topic, 50)
     config = {
@@ -147,11 +138,7 @@ def test_only_manually_stored_offsets_are_committed(
 
 
 def test_without_auto_commit_nothing_is_committed(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    unique: Callable[[str], str],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, unique: Unique
 ) -> None:
     fill(topic, 10)
     config = {"group.id": unique("group")}

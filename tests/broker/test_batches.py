@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -28,8 +28,8 @@ def write(producer: Any, topic: str, values: list[bytes], commit: bool) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_round_trip_with_every_codec(
-    kafka: Any, cluster: Any, make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any], unique: Callable[[str], str], codec: str,
+    kafka: Any, cluster: Any, make_producer: MakeProducer,
+    make_consumer: MakeConsumer, unique: Unique, codec: str,
 ) -> None:  # fmt: skip
     topic = unique("topic")
     cluster.create_topic(topic, 3)
@@ -67,8 +67,8 @@ def test_records_round_trip_with_every_codec(
 
 
 def test_aborted_records_are_in_no_batch(
-    kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str,
-    unique: Callable[[str], str],
+    kafka: Any, make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str,
+    unique: Unique,
 ) -> None:  # fmt: skip
     producer = make_producer({"transactional.id": unique("transaction")})
     producer.init_transactions(WAIT_S)
@@ -94,9 +94,9 @@ def test_aborted_records_are_in_no_batch(
 
 
 def test_commit_of_a_batch_from_a_revoked_partition_does_no_harm(
-    kafka: Any, cluster: Any, make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any], unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    kafka: Any, cluster: Any, make_producer: MakeProducer,
+    make_consumer: MakeConsumer, unique: Unique,
+    wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     topic, group = unique("topic"), unique("group")
     cluster.create_topic(topic, 2)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from command_line import Run, runner
+from fixture_types import Unique, WaitUntil
 
 from cykafka import Producer
 from cykafka.testing import KafkaCluster
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def rules(run_cli: Run, wait_until: Callable[..., None]) -> Callable[..., None]:
+def rules(run_cli: Run, wait_until: WaitUntil) -> Callable[..., None]:
     """Wait until the listed rules, as (name, operation, permission), are exactly these."""
 
     def wait(options: tuple[object, ...], *expected: tuple[str, str, str]) -> None:
@@ -28,7 +29,7 @@ def rules(run_cli: Run, wait_until: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_rules_are_created_listed_and_deleted(
-    run_cli: Run, unique: Callable[[str], str], rules: Callable[..., None]
+    run_cli: Run, unique: Unique, rules: Callable[..., None]
 ) -> None:
     name, user = unique("orders"), f"User:{unique('alice')}"
     everything = ("--principal", user)
@@ -66,7 +67,7 @@ def test_rules_are_created_listed_and_deleted(
 
 
 def test_rules_with_prefixes_match_names(
-    run_cli: Run, unique: Callable[[str], str], rules: Callable[..., None]
+    run_cli: Run, unique: Unique, rules: Callable[..., None]
 ) -> None:
     prefix, user = unique("team"), f"User:{unique('bob')}"
     run_cli("acls", "create", "--topic", prefix, "--group", prefix, "--pattern", "prefixed",
@@ -81,7 +82,7 @@ def test_rules_with_prefixes_match_names(
 
 def test_rule_decides_what_a_user_may_do(
     secured: KafkaCluster, capsys: pytest.CaptureFixture[str], own_profiles: None,
-    unique: Callable[[str], str], wait_until: Callable[..., None],
+    unique: Unique, wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     admin = runner(secured.bootstrap_servers, capsys)
     login = secured.client_config("sasl_plain", "mallory")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from command_line import Run
+from fixture_types import MakeConsumer, MakeProducer, Unique
 from guides import ROOT
 
 from cykafka import TopicPartition
@@ -39,9 +40,9 @@ def members() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def names(unique: Callable[[str], str]) -> dict[str, str]:
+def names(unique: Unique) -> dict[str, str]:
     """Names of this test for those of the page."""
-    return {each: unique(each) for each in ("orders", "billing", "alice")}
+    return {item: unique(item) for item in ("orders", "billing", "alice")}
 
 
 def renamed(line: str, names: dict[str, str]) -> str:
@@ -72,8 +73,8 @@ def test_commands_of_the_guide_run(
     shell: Callable[[str], str],
     names: dict[str, str],
     run_cli: Run,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
 ) -> None:
     topic, group = names["orders"], names["billing"]
     (broker, *_) = {row["name"] for row in run_cli("configs", "describe", "broker", "--json").rows}
@@ -84,7 +85,7 @@ def test_commands_of_the_guide_run(
         if line == "cykafka topics describe orders":
             make_producer().publish(topic, [b"x"] * 60, partitions=[*range(6)] * 10).wait()
         if line == "cykafka groups list":
-            offsets = [TopicPartition(topic, each, 5) for each in range(6)]
+            offsets = [TopicPartition(topic, number, 5) for number in range(6)]
             make_consumer({"group.id": group}).commit(offsets=offsets, asynchronous=False)
         output[line] = shell(renamed(line, names).replace("broker 1", f"broker {broker}"))
 
@@ -126,10 +127,7 @@ def test_broker_of_the_guide_runs(tmp_path: Path) -> None:
 
 
 def test_members_of_json_are_those_of_the_guide(
-    names: dict[str, str],
-    run_cli: Run,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    names: dict[str, str], run_cli: Run, make_producer: MakeProducer, make_consumer: MakeConsumer
 ) -> None:
     topic, group = names["orders"], names["billing"]
     documented = dict(members())

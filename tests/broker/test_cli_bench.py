@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from command_line import Run
+from fixture_types import MakeProducer, Unique, WaitUntil
 
 pytestmark = pytest.mark.ours
 
@@ -17,7 +15,7 @@ def topics(run_cli: Run) -> set[str]:
 
 
 def test_bench_measures_all_phases_and_removes_its_topic(
-    run_cli: Run, wait_until: Callable[..., None]
+    run_cli: Run, wait_until: WaitUntil
 ) -> None:
     before = topics(run_cli)
 
@@ -44,7 +42,7 @@ def test_bench_of_an_existing_topic_leaves_it(run_cli: Run, topic: str) -> None:
 
 
 def test_bench_of_a_topic_with_gaps_reads_what_is_there(
-    run_cli: Run, topic: str, make_producer: Callable[..., Any], unique: Callable[[str], str]
+    run_cli: Run, topic: str, make_producer: MakeProducer, unique: Unique
 ) -> None:
     producer = make_producer({"transactional.id": unique("gaps")})
     producer.init_transactions()
@@ -65,7 +63,7 @@ def test_bench_reports_a_refused_record_at_once(run_cli: Run, topic: str) -> Non
     assert "a record was not delivered: Broker: Message size too large" in refused.error
 
 
-def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: Callable[..., None]) -> None:
+def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: WaitUntil) -> None:
     before = topics(run_cli)
 
     failed = run_cli("bench", "--size", 2_000_000, "--records", 3, "-X",
@@ -75,7 +73,7 @@ def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: Callable[...,
     wait_until(lambda: topics(run_cli) <= before)
 
 
-def test_bench_of_a_missing_topic_is_refused(run_cli: Run, unique: Callable[[str], str]) -> None:
+def test_bench_of_a_missing_topic_is_refused(run_cli: Run, unique: Unique) -> None:
     missing = run_cli("bench", "--topic", unique("missing"), status=1)
 
     assert "there is no topic" in missing.error

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import Run
+from fixture_types import Unique, WaitUntil
 
 pytestmark = pytest.mark.ours
 
@@ -24,7 +25,7 @@ def value(run_cli: Run) -> Callable[[str, str, str], Any]:
 
 
 def test_topic_properties_are_set_appended_subtracted_and_deleted(
-    run_cli: Run, topic: str, value: Callable[..., Any], wait_until: Callable[..., None]
+    run_cli: Run, topic: str, value: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     def policy(expected: str | None) -> None:
         source = "dynamic topic"
@@ -64,7 +65,7 @@ def test_wrong_value_is_an_error_of_the_broker(run_cli: Run, topic: str) -> None
 
 
 def test_broker_properties_are_shown_with_their_source(
-    run_cli: Run, value: Callable[..., Any], wait_until: Callable[..., None]
+    run_cli: Run, value: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     rows = run_cli("configs", "describe", "broker", "--json").rows
     number = rows[0]["name"]
@@ -102,10 +103,7 @@ def test_secret_is_in_no_output(
 
 
 def test_group_properties_are_changed(
-    run_cli: Run,
-    unique: Callable[[str], str],
-    value: Callable[..., Any],
-    wait_until: Callable[..., None],
+    run_cli: Run, unique: Unique, value: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     group, name = unique("tuned"), "consumer.session.timeout.ms"
     run_cli("configs", "alter", "group", group, "--set", f"{name}=50000")
@@ -114,7 +112,7 @@ def test_group_properties_are_changed(
     wait_until(lambda: value("group", group, name) != ("50000", "group"))
 
 
-def test_unknown_resources_are_named(run_cli: Run, unique: Callable[[str], str]) -> None:
+def test_unknown_resources_are_named(run_cli: Run, unique: Unique) -> None:
     name = unique("missing")
 
     assert (

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import Run
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka import Consumer, KafkaException, Producer, TopicPartition
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def filled(cluster: Any, unique: Callable[[str], str], make_producer: Callable[..., Any]) -> str:
+def filled(cluster: Any, unique: Unique, make_producer: MakeProducer) -> str:
     """A topic of four partitions with 100 records in partition 0, timestamps 1000 to 1099."""
     topic = unique("filled")
     cluster.create_topic(topic, 4, config={"retention.ms": -1})  # the records are of 1970
@@ -30,7 +31,7 @@ def filled(cluster: Any, unique: Callable[[str], str], make_producer: Callable[.
 
 
 @pytest.fixture
-def group(filled: str, unique: Callable[[str], str], make_consumer: Callable[..., Any]) -> str:
+def group(filled: str, unique: Unique, make_consumer: MakeConsumer) -> str:
     """A group without members that has committed 40 in partition 0, and 0 in partition 1."""
     name = unique("billing")
     consumer = make_consumer({"group.id": name})
@@ -40,9 +41,7 @@ def group(filled: str, unique: Callable[[str], str], make_consumer: Callable[...
 
 
 @pytest.fixture
-def join(
-    filled: str, read: Callable[..., Any], make_consumer: Callable[..., Any]
-) -> Callable[..., Any]:
+def join(filled: str, read: Callable[..., Any], make_consumer: MakeConsumer) -> Callable[..., Any]:
     """Make a member of a group that has read the topic, and has committed offset 30."""
 
     def join(name: str, protocol: str) -> Any:
@@ -59,12 +58,12 @@ def join(
 
 def committed(run_cli: Run, group: str) -> dict[int, int]:
     (described,) = run_cli("groups", "describe", group, "--json").rows
-    return {each["partition"]: each["committed"] for each in described["offsets"]}
+    return {item["partition"]: item["committed"] for item in described["offsets"]}
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_live_group_is_described_with_members_and_lag(
-    run_cli: Run, filled: str, join: Callable[..., Any], unique: Callable[[str], str],
+    run_cli: Run, filled: str, join: Callable[..., Any], unique: Unique,
     protocol: str,
 ) -> None:  # fmt: skip
     name = unique("live")
@@ -131,8 +130,8 @@ def test_lag_is_summed_by_topic_and_compared(run_cli: Run, filled: str, group: s
 
 
 def test_unknown_lag_fails_the_check(
-    run_cli: Run, filled: str, make_consumer: Callable[..., Any], unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    run_cli: Run, filled: str, make_consumer: MakeConsumer, unique: Unique,
+    wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     name = unique("silent")
     member = make_consumer({"group.id": name})
@@ -169,7 +168,7 @@ def test_descriptions_are_separated_by_an_empty_line(
 
 def test_lag_without_the_topic_is_unknown(
     run_cli: Run, filled: str, group: str, delete_topic: Callable[[str], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     delete_topic(filled)
 
@@ -178,7 +177,9 @@ def test_lag_without_the_topic_is_unknown(
         return list(described["offsets"])
 
     # The broker removes the offsets a moment later; until then they have no end.
-    wait_until(lambda: all(each["end"] is None and each["lag"] is None for each in offsets()))
+    wait_until(
+        lambda: all(offset["end"] is None and offset["lag"] is None for offset in offsets())
+    )
 
 
 RESETS = [
@@ -199,7 +200,7 @@ RESETS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "after", "limited"), RESETS, ids=lambda each: str(each))
+@pytest.mark.parametrize(("options", "after", "limited"), RESETS, ids=lambda item: str(item))
 def test_offsets_are_reset_as_the_dry_run_shows(
     run_cli: Run, filled: str, group: str, options: tuple[str, ...], after: int, limited: bool
 ) -> None:
@@ -240,9 +241,7 @@ def test_reset_is_saved_and_restored_as_csv(
     assert committed(run_cli, group) == {0: 40, 1: 0}
 
 
-def test_reset_of_a_new_group_creates_it(
-    run_cli: Run, filled: str, unique: Callable[[str], str]
-) -> None:
+def test_reset_of_a_new_group_creates_it(run_cli: Run, filled: str, unique: Unique) -> None:
     name = unique("fresh")
 
     refused = run_cli("groups", "reset", name, "--all-topics", "--to", "end", "-y", status=1)
@@ -286,7 +285,7 @@ def test_offsets_and_groups_are_deleted(run_cli: Run, filled: str, group: str) -
 
 
 def test_reset_group_is_read_from_the_new_offset(
-    run_cli: Run, filled: str, group: str, make_consumer: Callable[..., Any]
+    run_cli: Run, filled: str, group: str, make_consumer: MakeConsumer
 ) -> None:
     run_cli("groups", "reset", group, "-t", f"{filled}:0", "--to", "77", "--yes")
 
@@ -298,10 +297,7 @@ def test_reset_group_is_read_from_the_new_offset(
 
 
 def test_watch_goes_on_after_an_outage(
-    three: Any,
-    unique: Callable[[str], str],
-    own_profiles: None,
-    wait_until: Callable[..., None],
+    three: Any, unique: Unique, own_profiles: None, wait_until: WaitUntil
 ) -> None:
     def commits() -> bool:
         # The coordinators of a new cluster move at first.

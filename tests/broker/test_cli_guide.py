@@ -8,16 +8,15 @@ import re
 import signal
 import subprocess
 import sysconfig
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fixture_types import Unique
 from guides import ROOT
 from machine import WAIT_S
 
-from cykafka.cli.json_record import decode
+from cykafka.cli.records.json_record import decode
 
 pytestmark = pytest.mark.ours
 
@@ -75,7 +74,7 @@ class Shell(NamedTuple):
 
 
 @pytest.fixture
-def shell(tmp_path: Path, cluster: Any, unique: Callable[[str], str]) -> Shell:
+def shell(tmp_path: Path, cluster: Any, unique: Unique) -> Shell:
     names = {word: unique(word) for word in ("orders", "copy", "billing")}
     cluster.create_topic(names["orders"], 1)
     cluster.create_topic(names["copy"], 4)
@@ -104,18 +103,6 @@ def test_scripts_of_the_page_run_in_turn(shell: Shell) -> None:
     values = [json.loads(line)["value"] for line in copied]
     assert values.count(None) == 1  # the tombstone
     assert '{"total": 12}' in values
-
-
-def test_commands_of_the_readme_run(shell: Shell) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = re.search(
-        r"^    export CYKAFKA_BOOTSTRAP_SERVERS.*?\n\n", readme, re.DOTALL | re.MULTILINE
-    )
-    assert script is not None
-    out = shell.run(textwrap.dedent(script[0])).decode()
-    records = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert [record["value"] for record in records] == ["first", "second"]
-    assert shell.names["billing"] in out
 
 
 def test_commands_beside_kcats_run(shell: Shell) -> None:

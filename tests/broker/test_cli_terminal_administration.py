@@ -13,6 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 from command_line import Run
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka import TopicPartition
@@ -58,8 +59,8 @@ def test_delete_of_a_topic_asks_and_obeys(
     terminal: Callable[..., Any],
     run_cli: Run,
     topic: str,
-    make_producer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    wait_until: WaitUntil,
 ) -> None:
     make_producer().publish(topic, [b"x"] * 7).wait()
 
@@ -99,9 +100,9 @@ def test_reset_shows_what_is_skipped_and_asks(
     terminal: Callable[..., Any],
     run_cli: Run,
     topic: str,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    unique: Unique,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
 ) -> None:
     group = unique("billing")
     make_producer().publish(topic, [b"x"] * 9, partitions=0).wait()
@@ -122,7 +123,7 @@ def test_reset_shows_what_is_skipped_and_asks(
 
 
 def test_reset_of_a_group_that_does_not_exist_says_so(
-    terminal: Callable[..., Any], run_cli: Run, topic: str, unique: Callable[[str], str]
+    terminal: Callable[..., Any], run_cli: Run, topic: str, unique: Unique
 ) -> None:
     group = unique("biling")
 
@@ -139,9 +140,9 @@ def test_reset_of_a_group_that_does_not_exist_says_so(
 def test_lag_is_redrawn_until_ctrl_c(
     terminal: Callable[..., Any],
     topic: str,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    unique: Unique,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
 ) -> None:
     group = unique("billing-of-the-night-and-of-the-day")
     producer = make_producer()
@@ -162,10 +163,7 @@ def test_lag_is_redrawn_until_ctrl_c(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_interrupt_of_the_benchmark_removes_its_topic(
-    terminal: Callable[..., Any],
-    run_cli: Run,
-    wait_until: Callable[..., None],
-    number: signal.Signals,
+    terminal: Callable[..., Any], run_cli: Run, wait_until: WaitUntil, number: signal.Signals
 ) -> None:
     def topics() -> set[str]:
         rows = run_cli("topics", "list", "cykafka-bench-*", "--json", status=None).rows

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from command_line import Run, runner
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka import TopicPartition
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def filled(cluster: Any, unique: Callable[[str], str], make_producer: Callable[..., Any]) -> str:
+def filled(cluster: Any, unique: Unique, make_producer: MakeProducer) -> str:
     """A topic with 10 records in partition 0 and in partition 1, timestamps 1000 to 1009."""
     topic = unique("filled")
     cluster.create_topic(topic, 4, config={"retention.ms": -1})  # the records are of 1970
@@ -37,7 +37,7 @@ def ends(run_cli: Run, topic: str) -> list[tuple[int, int]]:
     return [(row["begin"], row["end"]) for row in rows]
 
 
-def test_topic_is_created_listed_and_deleted(run_cli: Run, unique: Callable[[str], str]) -> None:
+def test_topic_is_created_listed_and_deleted(run_cli: Run, unique: Unique) -> None:
     name = unique("made")
 
     created = run_cli("topics", "create", name, "-p", 3, "-r", 1, "-c", "retention.ms=1000000")
@@ -82,17 +82,17 @@ def test_topic_that_exists_is_an_error_unless_that_is_allowed(run_cli: Run, topi
         (("groups", "reset", "", "--topic", "{topic}", "--to", "end", "--yes"), "it is empty"),
         (("configs", "describe", "group", ""), "empty name"),
     ],
-    ids=lambda each: " ".join(map(ascii, each)) if isinstance(each, tuple) else "",
+    ids=lambda item: " ".join(map(ascii, item)) if isinstance(item, tuple) else "",
 )
 def test_argument_that_no_request_can_have_exits_2(
     run_cli: Run, topic: str, command: tuple[object, ...], words: str
 ) -> None:
-    arguments = [str(each).format(topic=topic) for each in command]
+    arguments = [str(item).format(topic=topic) for item in command]
 
     assert words in run_cli(*arguments, status=2).error
 
 
-def test_dry_run_of_create_asks_the_broker(run_cli: Run, unique: Callable[[str], str]) -> None:
+def test_dry_run_of_create_asks_the_broker(run_cli: Run, unique: Unique) -> None:
     name = unique("dry")
 
     assert run_cli("topics", "create", name, "--dry-run", "--json").rows == [
@@ -121,10 +121,10 @@ def test_description_has_leaders_replicas_and_offsets(run_cli: Run, filled: str)
     (described,) = run_cli("topics", "describe", filled, "--json").rows
     text = run_cli("topics", "describe", filled).out
 
-    (leader,) = {each["leader"] for each in described["partitions"]}
+    (leader,) = {item["leader"] for item in described["partitions"]}
     assert described["topic"] == filled
     assert described["replication_factor"] == 1
-    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2, 3]
+    assert [item["partition"] for item in described["partitions"]] == [0, 1, 2, 3]
     assert described["partitions"][1] == {
         "partition": 1,
         "leader": leader,
@@ -141,7 +141,7 @@ def test_description_has_leaders_replicas_and_offsets(run_cli: Run, filled: str)
 
 def test_replicas_that_are_not_in_sync_are_found(
     three: Any, capsys: pytest.CaptureFixture[str], own_profiles: None,
-    unique: Callable[[str], str], wait_until: Callable[..., None],
+    unique: Unique, wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     run = runner(three.bootstrap_servers, capsys)
     name = unique("replicated")
@@ -164,16 +164,16 @@ def test_replicas_that_are_not_in_sync_are_found(
         rows = run("topics", "describe", name, "--under-replicated", "--json").rows
         return rows[0]["partitions"] if rows else []
 
-    wait_until(lambda: [len(each["isr"]) for each in behind()] == [2, 2, 2])
-    assert all(each["under_replicated"] for each in behind())
-    assert down.id not in {each["leader"] for each in behind()}
+    wait_until(lambda: [len(item["isr"]) for item in behind()] == [2, 2, 2])
+    assert all(item["under_replicated"] for item in behind())
+    assert down.id not in {item["leader"] for item in behind()}
     (listed,) = run("topics", "list", name, "--json").rows
     assert listed["under_replicated"] == 3
     wait_until(lambda: found() == {name, internal})
 
 
 def test_partitions_are_added_as_the_dry_run_shows(
-    run_cli: Run, topic: str, wait_until: Callable[..., None]
+    run_cli: Run, topic: str, wait_until: WaitUntil
 ) -> None:
     command = ("topics", "alter", topic, "--partitions", 6, "--json")
 
@@ -242,11 +242,12 @@ def test_unreachable_brokers_end_with_one_line(
 
 
 def test_offsets_are_those_that_a_consumer_sees(
-    run_cli: Run, filled: str, make_consumer: Callable[..., Any]
+    run_cli: Run, filled: str, make_consumer: MakeConsumer
 ) -> None:
     consumer = make_consumer()
     seen = [
-        tuple(consumer.get_watermark_offsets(TopicPartition(filled, each))) for each in range(4)
+        tuple(consumer.get_watermark_offsets(TopicPartition(filled, number)))
+        for number in range(4)
     ]
 
     assert ends(run_cli, filled) == seen

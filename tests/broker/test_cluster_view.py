@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
+from fixture_types import Fill, MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 
@@ -42,7 +42,7 @@ def test_list_topics_returns_brokers_and_partitions(
 
 
 def test_list_topics_of_one_topic_leaves_out_the_others(
-    consumer: Any, cluster: Any, topic: str, unique: Callable[[str], str]
+    consumer: Any, cluster: Any, topic: str, unique: Unique
 ) -> None:
     cluster.create_topic(unique("other"), 1)
 
@@ -50,7 +50,7 @@ def test_list_topics_of_one_topic_leaves_out_the_others(
 
 
 def test_list_topics_of_a_missing_topic_names_the_error(
-    consumer: Any, kafka: Any, unique: Callable[[str], str]
+    consumer: Any, kafka: Any, unique: Unique
 ) -> None:
     name = unique("missing")
 
@@ -61,7 +61,7 @@ def test_list_topics_of_a_missing_topic_names_the_error(
 
 
 def test_list_topics_by_a_producer_creates_the_topic(
-    producer: Any, consumer: Any, unique: Callable[[str], str], wait_until: Callable[..., None]
+    producer: Any, consumer: Any, unique: Unique, wait_until: WaitUntil
 ) -> None:
     name = unique("asked-for")
 
@@ -79,10 +79,7 @@ def test_cluster_id_is_the_same_for_every_client(producer: Any, consumer: Any) -
 
 
 def test_statistics_of_a_producer_count_its_messages(
-    make_producer: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer, cluster: Any, topic: str, wait_until: WaitUntil
 ) -> None:
     statistics = Statistics()
     producer = make_producer({**statistics.config, "client.id": "counted", "linger.ms": 20})
@@ -108,7 +105,7 @@ def test_statistics_of_a_producer_count_its_messages(
 
 
 def test_statistics_of_a_producer_count_the_queued_messages(
-    make_producer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
+    make_producer: MakeProducer, topic: str, wait_until: WaitUntil
 ) -> None:
     statistics = Statistics()
     producer = make_producer({**statistics.config, "linger.ms": 60_000})
@@ -122,11 +119,7 @@ def test_statistics_of_a_producer_count_the_queued_messages(
 
 
 def test_statistics_of_a_consumer_have_offsets_and_lag(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, kafka: Any, topic: str, fill: Fill, wait_until: WaitUntil
 ) -> None:
     fill(topic, 10)
     statistics = Statistics()
@@ -158,10 +151,7 @@ def test_statistics_of_a_consumer_have_offsets_and_lag(
 
 
 def test_statistics_of_a_member_have_its_group_state(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, wait_until: WaitUntil
 ) -> None:
     fill(topic, 1)
     statistics = Statistics()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from fixture_types import MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]  # a batch names its codec by this position
@@ -59,7 +60,7 @@ def stored_batches(address: str, topic: str) -> list[Batch]:
 
 
 @pytest.fixture
-def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+def topic(cluster: Any, unique: Unique) -> str:
     """A fresh topic of one partition."""
     name = unique("topic")
     cluster.create_topic(name, 1)
@@ -67,9 +68,7 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def write(
-    make_producer: Callable[..., Any], cluster: Any, topic: str
-) -> Callable[..., list[Batch]]:
+def write(make_producer: MakeProducer, cluster: Any, topic: str) -> Callable[..., list[Batch]]:
     """Produce the values in one batch if it can hold them; return the stored batches."""
 
     def write(config: dict[str, Any], name: str = topic) -> list[Batch]:
@@ -83,9 +82,7 @@ def write(
     return write
 
 
-def values_of(
-    consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
-) -> list[bytes]:
+def values_of(consumer: Any, kafka: Any, topic: str, read: Read) -> list[bytes]:
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
     return [message.value() for message in read(consumer, len(VALUES))]
 
@@ -110,7 +107,7 @@ def test_codec_is_stored_and_records_round_trip(
     consumer: Any,
     kafka: Any,
     topic: str,
-    read: Callable[..., list[Any]],
+    read: Read,
     codec: str,
     level: int,
 ) -> None:
@@ -123,7 +120,7 @@ def test_codec_is_stored_and_records_round_trip(
 
 
 def test_higher_level_compresses_more(
-    write: Callable[..., list[Batch]], cluster: Any, unique: Callable[[str], str]
+    write: Callable[..., list[Batch]], cluster: Any, unique: Unique
 ) -> None:
     sizes = []
     for level in (1, 9):
@@ -141,8 +138,8 @@ def test_batches_compressed_by_the_broker_are_read(
     consumer: Any,
     kafka: Any,
     cluster: Any,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
     codec: str,
 ) -> None:
     name = unique("recompressed")
@@ -156,7 +153,7 @@ def test_batches_compressed_by_the_broker_are_read(
 
 
 def test_statistics_count_the_bytes_that_were_saved(
-    make_producer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
+    make_producer: MakeProducer, topic: str, wait_until: WaitUntil
 ) -> None:
     statistics: list[dict[str, Any]] = []
     producer = make_producer(

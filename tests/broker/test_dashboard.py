@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from importlib import resources
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, WaitUntil
 from machine import WAIT_S
 from progress_reports import ID, second_report
 from prometheus_client import CollectorRegistry
@@ -60,18 +62,17 @@ def series(*registries: CollectorRegistry) -> dict[str, list[dict[str, str]]]:
 def of_spark() -> dict[str, list[dict[str, str]]]:
     """The series of a job and of a query, from reports of Spark."""
     pytest.importorskip("pyspark", reason="the group spark is not installed")
-    from cykafka.spark.jobs.config import JOBS
-    from cykafka.spark.jobs.endpoint import listen
-    from cykafka.spark.jobs.health import Health
-    from cykafka.spark.jobs.load import load
-    from cykafka.spark.jobs.report import Summary
-    from cykafka.spark.jobs.streams import Tally
+    from cykafka.spark.jobs.config.load import load
+    from cykafka.spark.jobs.config.models import JOBS
+    from cykafka.spark.jobs.observing.endpoint import listen
+    from cykafka.spark.jobs.observing.report import Health, Summary
+    from cykafka.spark.jobs.run.streams import Tally
     from cykafka.spark.metrics import QueryMetrics
 
     given = {"kafka.bootstrap.servers": "a:1", "topics": "a", "metrics": 0}
     registry, summary = CollectorRegistry(), Summary("profile")
     queries: Any = QueryMetrics(registry=registry)
-    with listen(load(JOBS["profile"], None, given, {}), Health()) as server:
+    with closing(listen(load(JOBS["profile"], None, given, {}), Health())) as server:
         Tally(summary, metrics=server.metrics).take([second_report()])
         server.metrics.take(summary)
         queries.onQueryStarted(SimpleNamespace(id=ID, name="mine"))
@@ -81,10 +82,10 @@ def of_spark() -> dict[str, list[dict[str, str]]]:
 
 @pytest.fixture
 def of_clients(
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> dict[str, list[dict[str, str]]]:
     """The series of a transactional producer and a consumer."""
     registry = CollectorRegistry()
@@ -123,7 +124,7 @@ def targets(dashboard: Any) -> Iterator[tuple[str, dict[str, str]]]:
 def test_every_query_finds_series(
     kind: str, dashboard: Any, exported: dict[str, list[dict[str, str]]]
 ) -> None:
-    variables = {each["name"] for each in dashboard["templating"]["list"]}
+    variables = {item["name"] for item in dashboard["templating"]["list"]}
     asked = set()
     for title, target in targets(dashboard):
         expression = target["expr"]
@@ -149,9 +150,9 @@ def test_every_variable_has_values(
     dashboard: Any, exported: dict[str, list[dict[str, str]]]
 ) -> None:
     queries = [
-        each["query"]["query"]
-        for each in dashboard["templating"]["list"]
-        if each["type"] == "query"
+        item["query"]["query"]
+        for item in dashboard["templating"]["list"]
+        if item["type"] == "query"
     ]
     assert len(queries) >= 2
     for query in queries:

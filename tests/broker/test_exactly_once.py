@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique
 from machine import WAIT_S
 
 RECORDS = 2_000
@@ -57,11 +58,11 @@ def read_committed_offsets(kafka: Any, consumer: Any, topic: str) -> int:
 def test_every_record_is_transformed_once_across_crashes(
     kafka: Any,
     cluster: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    unique: Unique,
     script_command: Callable[..., list[str]],
-    read: Callable[..., list[Any]],
+    read: Read,
     protocol: str,
 ) -> None:
     source, sink, group = unique("source"), unique("sink"), unique("group")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 from relay import switch_to
 from replaced_brokers import (
@@ -21,7 +22,7 @@ from replaced_brokers import (
 
 @pytest.fixture
 def make_client(
-    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], three: Any
+    make_producer: MakeProducer, make_consumer: MakeConsumer, three: Any
 ) -> dict[str, Callable[..., Any]]:
     """Factories of clients of the three nodes that refresh metadata soon after a failure."""
     base = {
@@ -51,8 +52,8 @@ def test_leader_epoch_grows_and_no_record_is_lost_when_the_leader_dies(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("led")
     three.create_topic(name, 1, replication_factor=3)
@@ -93,8 +94,8 @@ def test_message_fails_with_too_few_in_sync_replicas(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("replicated")
     three.create_topic(name, 1, replication_factor=3, config={"min.insync.replicas": 3})
@@ -130,8 +131,8 @@ def test_purge_fails_messages_in_flight(
     make_client: dict[str, Callable[..., Any]],
     kafka: Any,
     three: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("stalled")
     three.create_topic(name, 1, replication_factor=1)
@@ -155,10 +156,7 @@ def test_purge_fails_messages_in_flight(
 
 
 def test_message_times_out_while_the_broker_stalls(
-    make_client: dict[str, Callable[..., Any]],
-    kafka: Any,
-    three: Any,
-    unique: Callable[[str], str],
+    make_client: dict[str, Callable[..., Any]], kafka: Any, three: Any, unique: Unique
 ) -> None:
     name = unique("stalled")
     three.create_topic(name, 1, replication_factor=1)
@@ -180,10 +178,7 @@ def test_message_times_out_while_the_broker_stalls(
 
 
 def test_batches_published_while_leaders_are_killed_arrive_once_in_order(
-    make_client: dict[str, Callable[..., Any]],
-    kafka: Any,
-    three: Any,
-    unique: Callable[[str], str],
+    make_client: dict[str, Callable[..., Any]], kafka: Any, three: Any, unique: Unique
 ) -> None:
     name = unique("killed")
     three.create_topic(name, partitions=2, replication_factor=3)
@@ -225,9 +220,9 @@ def test_batches_published_while_leaders_are_killed_arrive_once_in_order(
 def test_clients_reconnect_when_all_brokers_are_replaced(
     kafka_cluster: Any,
     three: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    unique: Unique,
 ) -> None:
     """The address in `bootstrap.servers` stays, but leads to another cluster's brokers."""
     topic = unique("replaced")
@@ -244,10 +239,10 @@ def test_clients_reconnect_when_all_brokers_are_replaced(
 
 def test_group_and_transactions_follow_their_coordinator_to_a_new_address(
     kafka_cluster: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     with moving_broker(kafka_cluster.bootstrap_servers) as moving:
         group_commits_at_both_addresses(moving, topic, make_producer, make_consumer, wait_until)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 PARTITIONS = 8
@@ -146,9 +147,9 @@ class BatchWorker(Worker):
 def test_members_that_join_and_leave_read_every_record_once(
     kafka: Any,
     cluster: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    unique: Unique,
     protocol: dict[str, Any],
     worker_class: type[Worker],
 ) -> None:
@@ -211,10 +212,10 @@ def test_members_that_join_and_leave_read_every_record_once(
 
 
 def test_member_closed_without_time_to_leave_leaves_the_group_later(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     cluster: Any,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    wait_until: WaitUntil,
     protocol: dict[str, Any],
 ) -> None:
     """The other member gets its partitions long before its session times out (45 s)."""
@@ -231,11 +232,11 @@ def test_member_closed_without_time_to_leave_leaves_the_group_later(
 
 
 def test_member_that_was_not_polled_in_time_joins_again(
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
+    make_consumer: MakeConsumer,
+    make_producer: MakeProducer,
     kafka: Any,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     protocol: dict[str, Any],
 ) -> None:
     """With librdkafka before 2.15 the error of a KIP-848 member could be fatal."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka import KafkaError, TopicPartition, Watermarks
@@ -21,7 +22,7 @@ def by_number(found: dict[TopicPartition, Any]) -> dict[int, Any]:
 
 
 def test_watermarks_of_many_partitions_match_each_partition(
-    cluster: Any, unique: Callable[[str], str], consumer: Any, fill: Callable[..., None]
+    cluster: Any, unique: Unique, consumer: Any, fill: Fill
 ) -> None:
     topic = unique("many")
     cluster.create_topic(topic, MANY)
@@ -40,10 +41,7 @@ def test_watermarks_of_many_partitions_match_each_partition(
 
 
 def test_deleted_records_count_in_neither_watermarks_nor_lag(
-    topic: str,
-    consumer: Any,
-    fill: Callable[..., None],
-    delete_records: Callable[[Any, int], None],
+    topic: str, consumer: Any, fill: Fill, delete_records: Callable[[Any, int], None]
 ) -> None:
     fill(topic, 10)
     partition = TopicPartition(topic, 0)
@@ -58,12 +56,12 @@ def test_deleted_records_count_in_neither_watermarks_nor_lag(
 
 @pytest.mark.parametrize(("level", "high"), [("read_committed", 5), ("read_uncommitted", 8)])
 def test_read_committed_high_watermark_ends_before_an_open_transaction(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    unique: Unique,
     topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    fill: Fill,
+    wait_until: WaitUntil,
     level: str,
     high: int,
 ) -> None:
@@ -89,11 +87,7 @@ def test_read_committed_high_watermark_ends_before_an_open_transaction(
 
 
 def test_lag_is_zero_after_a_transaction_marker(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    unique: Callable[[str], str],
-    topic: str,
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer, consumer: Any, unique: Unique, topic: str, wait_until: WaitUntil
 ) -> None:
     transactional = make_producer({"transactional.id": unique("transaction")})
     transactional.init_transactions(WAIT_S)
@@ -109,11 +103,7 @@ def test_lag_is_zero_after_a_transaction_marker(
 
 
 def test_consumer_outside_the_group_gets_its_lag(
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, unique: Unique, topic: str, fill: Fill, read: Read
 ) -> None:
     group = unique("group")
     for number in range(4):
@@ -131,7 +121,7 @@ def test_consumer_outside_the_group_gets_its_lag(
 
 
 def test_watermarks_report_the_missing_partitions_and_return_the_others(
-    consumer: Any, topic: str, unique: Callable[[str], str], fill: Callable[..., None]
+    consumer: Any, topic: str, unique: Unique, fill: Fill
 ) -> None:
     fill(topic, 3)
     asked = [TopicPartition(topic, 0), TopicPartition(topic, 77), TopicPartition(unique("no"), 0)]

@@ -7,25 +7,26 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def producer(make_producer: Callable[..., Any], tidy: Any) -> Any:
+def producer(make_producer: MakeProducer, tidy: Any) -> Any:
     return make_producer({"bootstrap.servers": tidy.bootstrap_servers})
 
 
 @pytest.fixture
-def consumer(make_consumer: Callable[..., Any], tidy: Any) -> Any:
+def consumer(make_consumer: MakeConsumer, tidy: Any) -> Any:
     return make_consumer(
         {"bootstrap.servers": tidy.bootstrap_servers, "enable.partition.eof": True}
     )
 
 
 @pytest.fixture
-def make_partition(tidy: Any, kafka: Any, unique: Callable[[str], str]) -> Callable[..., Any]:
+def make_partition(tidy: Any, kafka: Any, unique: Unique) -> Callable[..., Any]:
     """Make a topic of one partition with settings; return the partition with offset 0."""
 
     def make_partition(**config: object) -> Any:
@@ -54,7 +55,7 @@ def test_retention_by_size_moves_the_first_offset(
     consumer: Any,
     kafka: Any,
     make_partition: Callable[..., Any],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     partition = make_partition(segment_bytes=1 << 20, retention_bytes=1 << 20)
     for _ in range(6):
@@ -78,7 +79,7 @@ def test_retention_by_time_empties_the_log(
     consumer: Any,
     kafka: Any,
     make_partition: Callable[..., Any],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     partition = make_partition(retention_ms=HOUR_MS)
     two_hours_ago = int(time.time() * 1000) - 2 * HOUR_MS
@@ -97,10 +98,7 @@ def test_retention_by_time_empties_the_log(
 
 
 def test_records_of_any_time_stay_by_default(
-    producer: Any,
-    consumer: Any,
-    make_partition: Callable[..., Any],
-    wait_until: Callable[..., None],
+    producer: Any, consumer: Any, make_partition: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     kept, emptied = make_partition(), make_partition(retention_ms=HOUR_MS)
     for partition in (kept, emptied):
@@ -120,12 +118,12 @@ def test_records_of_any_time_stay_by_default(
     assert consumer.get_watermark_offsets(kept, timeout=WAIT_S) == (0, 1)
 
 
-def test_reader_paused_during_retention_resumes_at_the_first_remaining_record(
+def test_reader_paused_during_retention_resumes_at_the_first_record(
     producer: Any,
     consumer: Any,
     kafka: Any,
     make_partition: Callable[..., Any],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     partition = make_partition(segment_bytes=1 << 20, retention_bytes=1 << 20)
     producer.produce(partition.topic, b"first", partition=0)
@@ -161,7 +159,7 @@ def compacted(
     consumer: Any,
     kafka: Any,
     make_partition: Callable[..., Any],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> Any:
     """A compacted partition: offsets 0 to 29 were keys a to c in turn, then c was deleted."""
     partition = make_partition(

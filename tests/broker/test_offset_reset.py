@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read
 from machine import WAIT_S
 
 
 @pytest.fixture
-def at_offset(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., Any]:
+def at_offset(make_consumer: MakeConsumer, kafka: Any) -> Callable[..., Any]:
     """A consumer assigned one partition from an offset, with a reset policy."""
 
     def at_offset(partition: Any, offset: int, policy: str) -> Any:
@@ -22,9 +23,7 @@ def at_offset(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., An
 
 
 @pytest.fixture
-def cut(
-    kafka: Any, topic: str, fill: Callable[..., None], delete_records: Callable[..., None]
-) -> Any:
+def cut(kafka: Any, topic: str, fill: Fill, delete_records: Callable[..., None]) -> Any:
     """A partition with the offsets 0 to 9, the first six of which are deleted."""
     fill(topic, 10)
     partition = kafka.TopicPartition(topic, 0)
@@ -41,7 +40,7 @@ def test_missing_offset_resets_to_the_first_message(
 
 @pytest.mark.parametrize("policy", ["latest", "largest"])
 def test_missing_offset_resets_to_the_end(
-    at_offset: Callable[..., Any], kafka: Any, cut: Any, fill: Callable[..., None], policy: str
+    at_offset: Callable[..., Any], kafka: Any, cut: Any, fill: Fill, policy: str
 ) -> None:
     consumer = at_offset(cut, kafka.OFFSET_STORED, policy)
     end = consumer.poll(WAIT_S)
@@ -95,7 +94,7 @@ def test_offset_out_of_range_is_an_error_if_the_reset_policy_is_error(
 
 
 def test_committed_offset_that_was_deleted_resets(
-    make_consumer: Callable[..., Any], kafka: Any, cut: Any, read: Callable[..., list[Any]]
+    make_consumer: MakeConsumer, kafka: Any, cut: Any, read: Read
 ) -> None:
     consumer = make_consumer()
     consumer.commit(offsets=[kafka.TopicPartition(cut.topic, 0, 3)], asynchronous=False)
@@ -106,12 +105,12 @@ def test_committed_offset_that_was_deleted_resets(
 
 
 def test_records_deleted_under_a_reader_are_skipped(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    fill: Callable[..., None],
+    fill: Fill,
     delete_records: Callable[..., None],
-    read: Callable[..., list[Any]],
+    read: Read,
 ) -> None:
     fill(topic, 20)
     consumer = make_consumer({"queued.min.messages": 1})

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 
 @pytest.fixture
-def partition(kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
+def partition(kafka: Any, topic: str, fill: Fill) -> Any:
     """A partition that holds ten messages."""
     fill(topic, 10)
     return kafka.TopicPartition(topic, 0, 0)
@@ -36,7 +37,7 @@ def committed(kafka: Any) -> Callable[..., int]:
 
 
 def test_watermarks_follow_the_log(
-    consumer: Any, partition: Any, delete_records: Callable[..., None], fill: Callable[..., None]
+    consumer: Any, partition: Any, delete_records: Callable[..., None], fill: Fill
 ) -> None:
     assert consumer.get_watermark_offsets(partition, timeout=WAIT_S) == (0, 10)
 
@@ -48,7 +49,7 @@ def test_watermarks_follow_the_log(
 
 
 def test_cached_watermarks_are_those_of_the_last_fetch(
-    consumer: Any, kafka: Any, partition: Any, wait_until: Callable[..., None], producer: Any
+    consumer: Any, kafka: Any, partition: Any, wait_until: WaitUntil, producer: Any
 ) -> None:
     unknown = (kafka.OFFSET_INVALID, kafka.OFFSET_INVALID)
     assert consumer.get_watermark_offsets(partition, cached=True) == unknown
@@ -66,7 +67,7 @@ def test_cached_watermarks_are_those_of_the_last_fetch(
 
 
 def test_watermarks_of_a_missing_topic_are_an_error(
-    consumer: Any, kafka: Any, unique: Callable[[str], str]
+    consumer: Any, kafka: Any, unique: Unique
 ) -> None:
     with pytest.raises(kafka.KafkaException) as caught:
         consumer.get_watermark_offsets(kafka.TopicPartition(unique("missing"), 0), timeout=2)
@@ -82,7 +83,7 @@ def test_watermarks_of_a_missing_topic_are_an_error(
 
 
 @pytest.fixture
-def timed(kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any) -> str:
+def timed(kafka: Any, cluster: Any, unique: Unique, producer: Any) -> str:
     """A topic whose partition 0 has messages with the timestamps 1000, 2000 and 3000 ms."""
     name = unique("timed")
     cluster.create_topic(name, 2, config={"retention.ms": "-1"})
@@ -124,7 +125,7 @@ def test_offsets_for_times_answers_for_each_partition(
 
 
 def test_offset_for_a_time_uses_log_append_time_if_the_topic_does(
-    consumer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str], producer: Any
+    consumer: Any, kafka: Any, cluster: Any, unique: Unique, producer: Any
 ) -> None:
     name = unique("log-append-time")
     cluster.create_topic(name, 1, config={"message.timestamp.type": "LogAppendTime"})
@@ -197,12 +198,7 @@ def test_offset_tail_starts_that_many_before_the_end(
 
 
 def test_pause_of_one_partition_leaves_the_others(
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
-    read: Callable[..., list[Any]],
+    consumer: Any, kafka: Any, topic: str, fill: Fill, wait_until: WaitUntil, read: Read
 ) -> None:
     partitions = [kafka.TopicPartition(topic, number, 0) for number in (0, 1)]
     consumer.assign(partitions)
@@ -294,10 +290,10 @@ def test_commit_keeps_the_leader_epoch(consumer: Any, kafka: Any, partition: Any
 
 
 def test_asynchronous_commit_reports_the_stored_offsets(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     committed: Callable[..., int],
 ) -> None:
     reports: list[tuple[Any, Any]] = []
@@ -312,10 +308,7 @@ def test_asynchronous_commit_reports_the_stored_offsets(
 
 
 def test_commit_without_arguments_commits_the_stored_offsets(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    partition: Any,
-    committed: Callable[..., int],
+    make_consumer: MakeConsumer, kafka: Any, partition: Any, committed: Callable[..., int]
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([partition])
@@ -328,7 +321,7 @@ def test_commit_without_arguments_commits_the_stored_offsets(
 
 
 def test_groups_commit_independently(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str, committed: Callable[..., int]
+    make_consumer: MakeConsumer, kafka: Any, topic: str, committed: Callable[..., int]
 ) -> None:
     one, other = make_consumer(), make_consumer()
     offset = kafka.TopicPartition(topic, 0, 3)
@@ -340,10 +333,7 @@ def test_groups_commit_independently(
 
 
 def test_assign_without_offset_starts_where_the_group_committed(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    partition: Any,
-    unique: Callable[[str], str],
+    make_consumer: MakeConsumer, kafka: Any, partition: Any, unique: Unique
 ) -> None:
     config = {"group.id": unique("group")}
     make_consumer(config).commit(

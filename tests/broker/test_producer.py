@@ -7,10 +7,10 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Read, Unique
 from machine import WAIT_S
 
 HOUR_MS = 3_600_000
@@ -48,12 +48,7 @@ def cut_connections(cluster: Any) -> int:
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_acks_of_each_kind_deliver(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
-    acks: int | str,
+    make_producer: MakeProducer, consumer: Any, kafka: Any, topic: str, read: Read, acks: int | str
 ) -> None:
     reports = Reports()
     producer = make_producer({"acks": acks, "on_delivery": reports})
@@ -87,22 +82,15 @@ def produce_through_cuts(producer: Any, cluster: Any, topic: str, count: int) ->
     return reports
 
 
-def read_to_the_end(
-    consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
-) -> list[int]:
+def read_to_the_end(consumer: Any, kafka: Any, topic: str, read: Read) -> list[int]:
     partition = kafka.TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(partition, timeout=WAIT_S)
     consumer.assign([partition])
     return [int(message.value()) for message in read(consumer, end)]
 
 
-def test_idempotent_producer_keeps_order_without_duplicates_over_lost_connections(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    cluster: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+def test_idempotent_producer_survives_lost_connections_in_order(
+    make_producer: MakeProducer, consumer: Any, kafka: Any, cluster: Any, topic: str, read: Read
 ) -> None:
     producer = make_producer(
         {
@@ -121,12 +109,7 @@ def test_idempotent_producer_keeps_order_without_duplicates_over_lost_connection
 
 
 def test_one_request_in_flight_keeps_order_over_lost_connections(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    cluster: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+    make_producer: MakeProducer, consumer: Any, kafka: Any, cluster: Any, topic: str, read: Read
 ) -> None:
     producer = make_producer(
         {
@@ -172,7 +155,7 @@ def test_report_keeps_the_headers(producer: Any, topic: str) -> None:
 
 
 def test_report_has_the_log_append_time_if_the_topic_uses_it(
-    producer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str]
+    producer: Any, kafka: Any, cluster: Any, unique: Unique
 ) -> None:
     name = unique("log-append-time")
     cluster.create_topic(name, 1, config={"message.timestamp.type": "LogAppendTime"})
@@ -204,7 +187,7 @@ def test_timestamp_too_far_ahead_fails_with_the_brokers_message(
 
 
 def test_compacted_topic_refuses_messages_without_a_key(
-    producer: Any, kafka: Any, cluster: Any, unique: Callable[[str], str]
+    producer: Any, kafka: Any, cluster: Any, unique: Unique
 ) -> None:
     name = unique("compacted")
     cluster.create_topic(name, 1, config={"cleanup.policy": "compact"})
@@ -231,7 +214,7 @@ def test_missing_partition_fails_the_message(producer: Any, kafka: Any, topic: s
 
 
 def test_missing_topic_fails_the_message(
-    make_producer: Callable[..., Any], kafka: Any, unique: Callable[[str], str]
+    make_producer: MakeProducer, kafka: Any, unique: Unique
 ) -> None:
     reports = Reports()
     producer = make_producer(
@@ -245,7 +228,7 @@ def test_missing_topic_fails_the_message(
 
 
 def test_topic_is_created_by_the_first_message(
-    producer: Any, consumer: Any, kafka: Any, unique: Callable[[str], str]
+    producer: Any, consumer: Any, kafka: Any, unique: Unique
 ) -> None:
     name = unique("created")
     assert consumer.list_topics(name, WAIT_S).topics[name].error is not None
@@ -258,7 +241,7 @@ def test_topic_is_created_by_the_first_message(
 
 
 def test_purge_fails_unsent_messages(
-    make_producer: Callable[..., Any], consumer: Any, kafka: Any, topic: str
+    make_producer: MakeProducer, consumer: Any, kafka: Any, topic: str
 ) -> None:
     reports = Reports()
     producer = make_producer({"linger.ms": 60_000})
@@ -273,7 +256,7 @@ def test_purge_fails_unsent_messages(
     assert consumer.get_watermark_offsets(partition, timeout=WAIT_S) == (0, 0)
 
 
-def test_flush_does_not_wait_for_the_linger(make_producer: Callable[..., Any], topic: str) -> None:
+def test_flush_does_not_wait_for_the_linger(make_producer: MakeProducer, topic: str) -> None:
     reports = Reports()
     producer = make_producer({"linger.ms": 60_000})
     producer.produce(topic, b"1", on_delivery=reports)
@@ -287,7 +270,7 @@ def test_flush_does_not_wait_for_the_linger(make_producer: Callable[..., Any], t
 
 @pytest.mark.ours
 def test_produce_with_timeout_waits_for_room_in_the_queue(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     reports = Reports()
     producer = make_producer({"queue.buffering.max.messages": 10, "on_delivery": reports})
@@ -301,7 +284,7 @@ def test_produce_with_timeout_waits_for_room_in_the_queue(
 
 @pytest.mark.ours
 def test_produce_with_timeout_fails_if_the_queue_stays_full(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "queue.buffering.max.messages": 1})
     producer.produce(topic, b"1")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique
 from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError
 
 
 def test_large_batch_arrives_in_order(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+    make_producer: MakeProducer, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     producer = make_producer({"linger.ms": 5, "queue.buffering.max.messages": 5000})
     count = 20_000
@@ -51,11 +47,11 @@ def test_large_batch_arrives_in_order(
 
 
 def test_batches_of_a_transaction_are_committed_together(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
 ) -> None:
     producer = make_producer({"transactional.id": unique("tx")})
     producer.init_transactions(WAIT_S)
@@ -88,7 +84,7 @@ def test_batches_of_a_transaction_are_committed_together(
 
 
 def test_fenced_producers_batch_fails(
-    make_producer: Callable[..., Any], topic: str, unique: Callable[[str], str]
+    make_producer: MakeProducer, topic: str, unique: Unique
 ) -> None:
     name = unique("tx")
     older = make_producer({"transactional.id": name})
@@ -110,7 +106,7 @@ def test_fenced_producers_batch_fails(
 
 
 def test_records_too_large_for_the_topic_fail_with_the_brokers_error(
-    make_producer: Callable[..., Any], admin: Any, api: Any, unique: Callable[[str], str]
+    make_producer: MakeProducer, admin: Any, api: Any, unique: Unique
 ) -> None:
     topic = unique("small")
     new = api.NewTopic(topic, 1, 1, config={"max.message.bytes": "2000"})
@@ -127,9 +123,7 @@ def test_records_too_large_for_the_topic_fail_with_the_brokers_error(
     }
 
 
-def test_coroutines_and_threads_share_a_producer(
-    make_producer: Callable[..., Any], topic: str
-) -> None:
+def test_coroutines_and_threads_share_a_producer(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer()
     failures: list[BaseException] = []
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 # The broker averages over ten seconds. So a client exceeds this rate per second if it sends ten
@@ -15,7 +16,7 @@ VALUE = bytes(55_000)
 
 
 @pytest.fixture(scope="module")
-def limited(cluster: Any, unique: Callable[[str], str]) -> Iterator[str]:
+def limited(cluster: Any, unique: Unique) -> Iterator[str]:
     """A client id with a quota for producing and for consuming."""
     name = unique("limited")
     entity = ("--alter", "--entity-type", "clients", "--entity-name", name)
@@ -34,7 +35,7 @@ def check(event: Any, client: Any) -> None:
 
 
 def test_producer_over_its_quota_gets_throttle_events(
-    make_producer: Callable[..., Any], topic: str, limited: str, wait_until: Callable[..., None]
+    make_producer: MakeProducer, topic: str, limited: str, wait_until: WaitUntil
 ) -> None:
     events: list[Any] = []
     producer = make_producer({"client.id": limited, "throttle_cb": events.append})
@@ -49,13 +50,13 @@ def test_producer_over_its_quota_gets_throttle_events(
 
 
 def test_consumer_over_its_quota_gets_throttle_events(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
     limited: str,
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     producer = make_producer()
     for _ in range(3):
@@ -79,7 +80,7 @@ def test_consumer_over_its_quota_gets_throttle_events(
 
 
 def test_client_without_quota_is_not_throttled(
-    make_producer: Callable[..., Any], topic: str, limited: str
+    make_producer: MakeProducer, topic: str, limited: str
 ) -> None:
     events: list[Any] = []
     producer = make_producer({"client.id": f"not-{limited}", "throttle_cb": events.append})

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique
 from machine import WAIT_S
 
 
 @pytest.fixture
-def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+def topic(cluster: Any, unique: Unique) -> str:
     """A topic of four partitions that keeps records of any age."""
     name = unique("topic")
     cluster.create_topic(name, 4, config={"retention.ms": "-1"})
@@ -20,11 +21,7 @@ def topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def round_trip(
-    producer: Any,
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+    producer: Any, make_consumer: MakeConsumer, kafka: Any, topic: str, read: Read
 ) -> Callable[..., Any]:
     """Produce one record and return it as a consumed message."""
 
@@ -102,12 +99,7 @@ def test_default_timestamp_is_the_time_of_the_call(
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_each_record_of_a_batch_keeps_its_timestamp(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
-    codec: str,
+    make_producer: MakeProducer, consumer: Any, kafka: Any, topic: str, read: Read, codec: str
 ) -> None:
     producer = make_producer({"linger.ms": 1000, "compression.type": codec})
     times = [5_000_000, 1, 6_000_000, 5_999_999]  # deltas of both signs
@@ -122,12 +114,12 @@ def test_each_record_of_a_batch_keeps_its_timestamp(
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_timestamp_is_the_log_append_time_if_the_topic_uses_it(
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
     consumer: Any,
     kafka: Any,
     cluster: Any,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
     codec: str,
 ) -> None:
     name = unique("log-append-time")
@@ -154,7 +146,7 @@ def test_consumed_message_has_no_latency(round_trip: Callable[..., Any]) -> None
 
 
 def test_records_of_all_partitions_are_read_in_order(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     for number in range(2000):
         producer.produce(topic, str(number), partition=number % 4)

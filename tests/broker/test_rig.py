@@ -9,11 +9,13 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import KafkaCluster, KafkaClusterError
@@ -57,9 +59,7 @@ def connects(address: str) -> bool:
     return True
 
 
-def test_records_round_trip(
-    fill: Callable[..., None], topic: str, consumer: Any, read: Callable[..., list[Any]]
-) -> None:
+def test_records_round_trip(fill: Fill, topic: str, consumer: Any, read: Read) -> None:
     fill(topic, 10)
 
     consumer.subscribe([topic])
@@ -72,7 +72,7 @@ def test_existing_topic_is_refused_with_the_broker_s_message(cluster: Any, topic
         cluster.create_topic(topic)
 
 
-def test_topic_settings_reach_the_broker(cluster: Any, unique: Callable[[str], str]) -> None:
+def test_topic_settings_reach_the_broker(cluster: Any, unique: Unique) -> None:
     name = unique("compacted")
     cluster.create_topic(name, 2, config={"cleanup.policy": "compact"})
 
@@ -89,10 +89,10 @@ def test_unknown_tool_is_refused(cluster: Any) -> None:
 
 def test_killing_one_of_three_loses_no_acknowledged_record(
     three: KafkaCluster,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    read: Read,
 ) -> None:
     topic = unique("killed")
     three.create_topic(topic, 1)
@@ -122,7 +122,7 @@ def test_killing_one_of_three_loses_no_acknowledged_record(
 
 
 def test_paused_broker_answers_after_it_is_resumed(
-    three: KafkaCluster, unique: Callable[[str], str], make_producer: Callable[..., Any]
+    three: KafkaCluster, unique: Unique, make_producer: MakeProducer
 ) -> None:
     topic = unique("paused")
     three.create_topic(topic, 1, replication_factor=1, config={"min.insync.replicas": 1})
@@ -141,14 +141,39 @@ def test_paused_broker_answers_after_it_is_resumed(
     assert outcomes == [None]
 
 
+@pytest.mark.parametrize(
+    ("properties", "fenced"), [({}, False), ({"broker.session.timeout.ms": 2000}, True)]
+)
+def test_starved_node_takes_new_topics(
+    kafka_cluster_factory: Callable[..., KafkaCluster],
+    unique: Unique,
+    properties: dict[str, object],
+    fenced: bool,
+) -> None:
+    """One node is not fenced. create_topic() waits for a node that is."""
+    cluster = kafka_cluster_factory(properties=properties)
+    node = cluster.nodes[0]
+
+    for _ in range(5):  # a node may send its heartbeat before its controller looks for it
+        node.pause()
+        time.sleep(4)  # as a busy machine halts it
+        node.resume()
+        cluster.create_topic(unique("starved"))
+        has_timed_out = "session has timed out" in node.log_tail(10_000)
+        if has_timed_out or not fenced:
+            break
+
+    assert has_timed_out is fenced
+
+
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_restarted_node_keeps_its_address_and_records(
     one: KafkaCluster,
     how: str,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    read: Read,
 ) -> None:
     topic = unique("kept")
     one.create_topic(topic, 1)
@@ -202,7 +227,7 @@ def test_close_leaves_no_processes_or_files(
 
 
 def test_retention_of_the_user_wins_over_the_default(
-    kafka: Any, kafka_cluster_factory: Callable[..., KafkaCluster], unique: Callable[[str], str]
+    kafka: Any, kafka_cluster_factory: Callable[..., KafkaCluster], unique: Unique
 ) -> None:
     cluster = kafka_cluster_factory(properties={"log.retention.minutes": 60})
     name = unique("topic")
@@ -258,7 +283,7 @@ time.sleep(600)
 
 
 def test_killed_python_leaves_no_processes_or_files(
-    script_command: Callable[..., list[str]], wait_until: Callable[..., None]
+    script_command: Callable[..., list[str]], wait_until: WaitUntil
 ) -> None:
     with subprocess.Popen(script_command(ABANDON), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -283,7 +308,7 @@ def formatting(folder: Path) -> int | None:
 
 
 def test_python_killed_during_formatting_leaves_no_processes_or_files(
-    script_command: Callable[..., list[str]], wait_until: Callable[..., None], tmp_path: Path
+    script_command: Callable[..., list[str]], wait_until: WaitUntil, tmp_path: Path
 ) -> None:
     pause = threading.Event()
     with subprocess.Popen(
@@ -305,9 +330,7 @@ def test_python_killed_during_formatting_leaves_no_processes_or_files(
             os.kill(tool, signal.SIGKILL)
 
 
-def test_forked_child_leaves_the_cluster_alone(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_forked_child_leaves_the_cluster_alone(run_script: RunScript) -> None:
     done = run_script(
         """
         import os
@@ -372,9 +395,7 @@ def test_names_of_listeners_and_users_are_checked() -> None:
         KafkaCluster(listeners=["sasl_plain"], users=[])
 
 
-def test_unclosed_cluster_warns_and_is_gone_at_exit(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_unclosed_cluster_warns_and_is_gone_at_exit(run_script: RunScript) -> None:
     done = run_script(
         """
         import warnings

@@ -7,11 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 
 pytestmark = pytest.mark.ours
 
@@ -43,8 +42,8 @@ def test_broker_serves_until_a_signal_and_cleans_up(
     number: signal.Signals,
     group: bool,
     tmp_path: Path,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
+    unique: Unique,
+    make_producer: MakeProducer,
 ) -> None:
     with subprocess.Popen(
         command(),
@@ -214,11 +213,15 @@ def test_broker_passes_a_signal_to_the_command(
         socket.create_connection((host, int(port)))
 
 
-def test_broker_with_a_missing_command_exits_127() -> None:
-    done = run("--", "/no/such/command")
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [(("--", "/no/such/command"), "command /no/such/command"), (("--node", "3"), "option --node")],
+)
+def test_broker_with_a_missing_command_exits_127(given: tuple[str, ...], missing: str) -> None:
+    done = run(*given)
 
     assert done.returncode == 127
-    assert done.stderr.endswith(" broker: there is no command /no/such/command\n")
+    assert done.stderr.endswith(f" broker: there is no {missing}\n")
 
 
 @pytest.mark.usefixtures("own_brokers")

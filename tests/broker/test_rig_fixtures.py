@@ -105,4 +105,4 @@ def test_workers_share_the_brokers_and_their_controller_names_the_logs(tmp_path:
     assert len({servers for _, servers in found}) == 1
     said = re.findall(r"^logs of Kafka brokers: (.+)$", done.stdout, re.MULTILINE)
     assert len(said) == 2, done.stdout
-    assert all("Kafka Server started" in Path(each, "node-1.log").read_text() for each in said)
+    assert all("Kafka Server started" in Path(item, "node-1.log").read_text() for item in said)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import KafkaCluster
@@ -29,7 +30,7 @@ PASSWORDS = [name for name in NAMED if "plain" in name or "scram" in name]
 
 
 @pytest.fixture(scope="module")
-def alice_only(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
+def alice_only(secured: KafkaCluster, unique: Unique) -> str:
     """A topic that only alice may write to."""
     topic = unique("alice-only")
     secured.create_topic(topic, 1)
@@ -41,7 +42,7 @@ def alice_only(secured: KafkaCluster, unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
+def write(make_producer: MakeProducer) -> Callable[..., Any]:
     """Write a record with a configuration; return the error of its report, or None."""
 
     def write(config: dict[str, str], topic: str) -> Any:
@@ -56,9 +57,7 @@ def write(make_producer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def refusal(
-    make_producer: Callable[..., Any], wait_until: Callable[..., None]
-) -> Callable[..., str]:
+def refusal(make_producer: MakeProducer, wait_until: WaitUntil) -> Callable[..., str]:
     """Return the text that the error callback of a refused client gets."""
 
     def refusal(config: dict[str, Any], **kwargs: Any) -> str:
@@ -81,7 +80,7 @@ def test_user_is_authorized_by_name(
 
 
 def test_tls_without_a_client_certificate_needs_no_user(
-    secured: KafkaCluster, write: Callable[..., Any], unique: Callable[[str], str]
+    secured: KafkaCluster, write: Callable[..., Any], unique: Unique
 ) -> None:
     topic = unique("tls")
     secured.create_topic(topic, 1)
@@ -106,7 +105,7 @@ def test_missing_certificate_is_refused(
 
 
 @pytest.mark.parametrize("listener", PASSWORDS)
-def test_wrong_password_fails_with_the_broker_s_message_without_the_password(
+def test_wrong_password_fails_with_the_brokers_message_alone(
     secured: KafkaCluster,
     refusal: Callable[..., str],
     listener: str,
@@ -148,8 +147,8 @@ def test_unknown_service_fails_with_the_message_of_kerberos(
 
 def test_unknown_principal_fails_with_the_message_of_kerberos(
     secured: KafkaCluster,
-    make_producer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    wait_until: WaitUntil,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     config = secured.client_config("sasl_gssapi")

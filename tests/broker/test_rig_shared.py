@@ -13,13 +13,13 @@ from machine import WAIT_S
 
 from cykafka.admin import AdminClient
 from cykafka.testing import NoBrokerError
-from cykafka.testing._shared import shared_cluster
+from cykafka.testing._provide import shared_cluster
 
 pytestmark = [pytest.mark.ours, pytest.mark.usefixtures("own_brokers")]
 
 USER = """
 import pathlib, sys
-from cykafka.testing._shared import shared_cluster
+from cykafka.testing._provide import shared_cluster
 with shared_cluster(pathlib.Path(sys.argv[1])) as cluster:
     print(cluster.bootstrap_servers, flush=True)
     sys.stdin.read()
@@ -67,7 +67,7 @@ def processes_of(folder: Path) -> list[Path]:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:  # the process has just ended
             continue
-        if b"cykafka.testing._shared" in words and str(folder).encode() in words:
+        if b"cykafka.testing._provide" in words and str(folder).encode() in words:
             found.append(process)
     return found
 

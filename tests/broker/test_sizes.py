@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique
 from machine import WAIT_S
 
 # The size of a batch of one record without the value, if the value has 8 KiB to 1 MiB. It has the
@@ -29,7 +29,7 @@ def outcome(producer: Any, topic: str, value: bytes) -> Any:
 
 
 @pytest.fixture
-def small_topic(cluster: Any, unique: Callable[[str], str]) -> str:
+def small_topic(cluster: Any, unique: Unique) -> str:
     """A topic that accepts batches of up to 20,000 bytes."""
     name = unique("small")
     cluster.create_topic(name, 1, config={"max.message.bytes": "20000"})
@@ -37,11 +37,7 @@ def small_topic(cluster: Any, unique: Callable[[str], str]) -> str:
 
 
 def test_message_of_exactly_the_clients_limit_is_sent(
-    make_producer: Callable[..., Any],
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+    make_producer: MakeProducer, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     producer = make_producer({"message.max.bytes": 100_000})
     value = os.urandom(100_000 - RECORD_OVERHEAD)
@@ -53,7 +49,7 @@ def test_message_of_exactly_the_clients_limit_is_sent(
 
 
 def test_message_above_the_clients_limit_is_refused_at_once(
-    make_producer: Callable[..., Any], kafka: Any, topic: str
+    make_producer: MakeProducer, kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 100_000})
 
@@ -65,7 +61,7 @@ def test_message_above_the_clients_limit_is_refused_at_once(
 
 
 def test_key_counts_toward_the_clients_message_limit(
-    make_producer: Callable[..., Any], kafka: Any, topic: str
+    make_producer: MakeProducer, kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 100_000})
 
@@ -74,11 +70,7 @@ def test_key_counts_toward_the_clients_message_limit(
 
 
 def test_batch_of_exactly_the_topics_limit_is_stored(
-    producer: Any,
-    consumer: Any,
-    kafka: Any,
-    small_topic: str,
-    read: Callable[..., list[Any]],
+    producer: Any, consumer: Any, kafka: Any, small_topic: str, read: Read
 ) -> None:
     value = os.urandom(20_000 - BATCH_OVERHEAD)
 
@@ -110,7 +102,7 @@ def test_messages_after_an_oversized_one_are_delivered(producer: Any, small_topi
 
 
 def test_compression_brings_a_message_under_the_topics_limit(
-    make_producer: Callable[..., Any], small_topic: str
+    make_producer: MakeProducer, small_topic: str
 ) -> None:
     producer = make_producer({"compression.type": "zstd"})
 
@@ -119,11 +111,11 @@ def test_compression_brings_a_message_under_the_topics_limit(
 
 @pytest.mark.parametrize("limit", ["fetch.max.bytes", "max.partition.fetch.bytes"])
 def test_message_above_the_fetch_limit_is_still_read(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    read: Callable[..., list[Any]],
+    read: Read,
     limit: str,
 ) -> None:
     values = [os.urandom(size) for size in (10, 300_000, 500_000, 10)]
@@ -139,13 +131,13 @@ def test_message_above_the_fetch_limit_is_still_read(
     assert [message.value() for message in read(consumer, 4)] == values
 
 
-def test_messages_of_several_megabytes_pass_if_client_and_topic_allow_them(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+def test_messages_of_several_megabytes_pass_if_both_sides_allow_them(
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     kafka: Any,
     cluster: Any,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
 ) -> None:
     name = unique("large")
     cluster.create_topic(name, 1, config={"max.message.bytes": "9000000"})

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Unique, WaitUntil
 from machine import WAIT_S
 
 PARTITIONS = 4
@@ -26,22 +27,19 @@ class Member:
         consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
-        self.assigned += [each.partition for each in partitions]
+        self.assigned += [partition.partition for partition in partitions]
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
-        self.revoked += [each.partition for each in partitions]
+        self.revoked += [partition.partition for partition in partitions]
 
     @property
     def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
+        return {partition.partition for partition in self.consumer.assignment()}
 
 
 @pytest.fixture(params=PROTOCOLS)
 def join(
-    request: pytest.FixtureRequest,
-    cluster: Any,
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    request: pytest.FixtureRequest, cluster: Any, make_consumer: MakeConsumer, unique: Unique
 ) -> Callable[[str], Member]:
     """Join a group as the static member with this name."""
     topic, group = unique("topic"), unique("group")
@@ -62,7 +60,7 @@ def join(
 
 
 @pytest.fixture
-def settle(wait_until: Callable[..., None]) -> Callable[..., None]:
+def settle(wait_until: WaitUntil) -> Callable[..., None]:
     """Poll the members until they share all partitions evenly."""
 
     def settle(*members: Member) -> None:
@@ -95,10 +93,7 @@ def test_returning_static_member_keeps_its_partitions_without_a_rebalance(
 
 
 def test_second_member_with_the_same_instance_id_fences_one_of_them(
-    kafka: Any,
-    join: Callable[[str], Member],
-    settle: Callable[..., None],
-    wait_until: Callable[..., None],
+    kafka: Any, join: Callable[[str], Member], settle: Callable[..., None], wait_until: WaitUntil
 ) -> None:
     first = join("one")
     settle(first)
@@ -124,7 +119,7 @@ def test_fenced_member_closes_without_an_error_or_a_rebalance(
     kafka: Any,
     join: Callable[[str], Member],
     settle: Callable[..., None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     members = [join("one")]

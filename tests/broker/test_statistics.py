@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
@@ -50,22 +51,22 @@ def value(registry: CollectorRegistry) -> Callable[..., float]:
 def fields_of(value: Any, kind: Any) -> Iterator[tuple[str, str]]:
     """The fields of the JSON, with the name of the class that describes them."""
     if typing.get_origin(kind) is dict:
-        for each in value.values():
-            yield from fields_of(each, typing.get_args(kind)[1])
+        for item in value.values():
+            yield from fields_of(item, typing.get_args(kind)[1])
         return
     for described in typing.get_args(kind) or (kind,):  # X, or X | None
         if isinstance(described, type) and issubclass(described, msgspec.Struct):
-            types = {each.encode_name: each.type for each in msgspec.structs.fields(described)}
-            for name, each in value.items():
+            types = {field.encode_name: field.type for field in msgspec.structs.fields(described)}
+            for name, item in value.items():
                 yield described.__name__, name
-                yield from fields_of(each, types.get(name))
+                yield from fields_of(item, types.get(name))
 
 
 def test_model_has_every_field_of_librdkafka(
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     texts: list[str] = []
     config = {**OFTEN, "stats_cb": texts.append}
@@ -81,7 +82,7 @@ def test_model_has_every_field_of_librdkafka(
     of_consumer = len(texts)
     wait_until(lambda: len(texts) > of_consumer, lambda: producer.poll(0.05))
 
-    found = {each for text in texts for each in fields_of(json.loads(text), stats.Statistics)}
+    found = {item for text in texts for item in fields_of(json.loads(text), stats.Statistics)}
     known = {
         (name, field.encode_name)
         for name in stats.__all__
@@ -90,18 +91,18 @@ def test_model_has_every_field_of_librdkafka(
     }
 
     assert {field for field in found - known if field[1] not in NOT_OURS} == set()
-    fatal = {each for each in known if each[0] == "FatalError"} | {("Statistics", "fatal")}
+    fatal = {item for item in known if item[0] == "FatalError"} | {("Statistics", "fatal")}
     assert known - found == fatal
 
 
 def test_metrics_count_the_records_of_producer_and_consumer(
     collector: StatisticsCollector,
     value: Callable[..., float],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    wait_until: Callable[..., None],
-    unique: Callable[[str], str],
+    wait_until: WaitUntil,
+    unique: Unique,
 ) -> None:
     group = unique("group")
     producer = make_producer(collector.instrument({**OFTEN, "client.id": "orders"}))
@@ -149,8 +150,8 @@ def _after(message: Any) -> Any:
 def test_client_id_may_have_quotation_marks(
     collector: StatisticsCollector,
     value: Callable[..., float],
-    make_producer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    wait_until: WaitUntil,
 ) -> None:
     name = 'DOMAIN\\user "a"'
     producer = make_producer(collector.instrument({**OFTEN, "client.id": name}))
@@ -164,9 +165,9 @@ def test_client_id_may_have_quotation_marks(
 def test_metrics_follow_a_transaction(
     collector: StatisticsCollector,
     value: Callable[..., float],
-    make_transactional: Callable[..., Any],
+    make_transactional: MakeProducer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     producer = make_transactional(**collector.instrument(OFTEN))
     producer.init_transactions(WAIT_S)
@@ -183,8 +184,8 @@ def test_metrics_follow_a_transaction(
 def test_series_of_a_closed_client_vanish(
     registry: CollectorRegistry,
     value: Callable[..., float],
-    make_producer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    wait_until: WaitUntil,
 ) -> None:
     collector = StatisticsCollector(registry=registry, stale_after=0.5)
     producer = make_producer(collector.instrument(OFTEN))

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, Unique, WaitUntil
 from machine import WAIT_S
 from textual_screen import screen_text
 
 from cykafka import ConsumerGroupTopicPartitions, TopicPartition
-from cykafka.cli.connection import Connection
-from cykafka.cli.failures import Failed
-from cykafka.cli.top.history import History
-from cykafka.cli.top.sampling import Position, Sampler
+from cykafka.cli.cluster.connection import Connection
+from cykafka.cli.cluster.lag import Position
+from cykafka.cli.terminal.failures import Failed
+from cykafka.cli.top.sampling import History, Sampler
 from cykafka.cli.top.view import TopApp
 
 
@@ -32,7 +33,7 @@ def sampler(cluster: Any) -> Iterator[Callable[..., Sampler]]:
 
 
 @pytest.fixture
-def group(unique: Callable[[str], str]) -> str:
+def group(unique: Unique) -> str:
     return unique("group")
 
 
@@ -41,7 +42,7 @@ def commit(admin: Any) -> Callable[..., None]:
     """Commit offsets for a group without members."""
 
     def commit(group: str, topic: str, *offsets: int) -> None:
-        partitions = [TopicPartition(topic, *each) for each in enumerate(offsets)]
+        partitions = [TopicPartition(topic, *item) for item in enumerate(offsets)]
         request = ConsumerGroupTopicPartitions(group, partitions)
         admin.alter_consumer_group_offsets([request])[group].result(WAIT_S)
 
@@ -49,13 +50,13 @@ def commit(admin: Any) -> Callable[..., None]:
 
 
 def lags(positions: tuple[Position, ...]) -> dict[tuple[str, int], int | None]:
-    return {(each.topic, each.partition): each.lag for each in positions}
+    return {(position.topic, position.partition): position.lag for position in positions}
 
 
 def test_sample_has_lag_and_rates_of_a_group(
     sampler: Callable[..., Sampler],
     commit: Callable[..., None],
-    fill: Callable[..., None],
+    fill: Fill,
     topic: str,
     group: str,
 ) -> None:
@@ -72,7 +73,7 @@ def test_sample_has_lag_and_rates_of_a_group(
 
     assert lags(first.positions) == {(topic, 0): 6, (topic, 1): 0}
     assert lags(second.positions) == {(topic, 0): 20, (topic, 1): 0}
-    assert [(each.name, each.state, each.error) for each in second.groups] == [
+    assert [(group.name, group.state, group.error) for group in second.groups] == [
         (group, "empty", None)
     ]
     seconds = second.clock_s - first.clock_s
@@ -83,9 +84,9 @@ def test_sample_has_lag_and_rates_of_a_group(
 
 def test_sample_names_the_member_of_each_partition(
     sampler: Callable[..., Sampler],
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer,
+    fill: Fill,
+    read: Read,
     topic: str,
     group: str,
 ) -> None:
@@ -98,16 +99,13 @@ def test_sample_names_the_member_of_each_partition(
 
     # Nothing is committed, but the assigned partitions are there.
     assert lags(sample.positions) == {(topic, number): None for number in range(4)}
-    assert {each.client_id for each in sample.positions} == {"worker-7"}
+    assert {position.client_id for position in sample.positions} == {"worker-7"}
     assert sample.positions[0].end == 3
-    assert [(each.state, each.members) for each in sample.groups] == [("stable", 1)]
+    assert [(group.state, group.members) for group in sample.groups] == [("stable", 1)]
 
 
 def test_patterns_choose_groups_and_topics(
-    sampler: Callable[..., Sampler],
-    commit: Callable[..., None],
-    cluster: Any,
-    unique: Callable[[str], str],
+    sampler: Callable[..., Sampler], commit: Callable[..., None], cluster: Any, unique: Unique
 ) -> None:
     name = unique("pattern")
     topics, groups = [f"{name}-a", f"{name}-b"], [f"{name}-1", f"{name}-2"]
@@ -118,13 +116,15 @@ def test_patterns_choose_groups_and_topics(
     commit(groups[1], topics[1], 0)
 
     def found(*chosen: list[str]) -> set[tuple[str, str]]:
-        return {(each.group, each.topic) for each in sampler(*chosen).sample().positions}
+        return {
+            (position.group, position.topic) for position in sampler(*chosen).sample().positions
+        }
 
     pairs = {(groups[0], topics[0]), (groups[0], topics[1]), (groups[1], topics[1])}
     assert found([f"{name}-*"]) == pairs
     assert found([groups[1]]) == {(groups[1], topics[1])}
     assert found([f"{name}-?"], [topics[0]]) == {(groups[0], topics[0])}
-    assert {each.name for each in sampler((), [topics[0]]).sample().groups} == {groups[0]}
+    assert {group.name for group in sampler((), [topics[0]]).sample().groups} == {groups[0]}
     assert found(["no-such-group"]) == set()
 
 
@@ -134,18 +134,18 @@ def test_deleted_topic_is_an_error_of_its_partitions(
     admin: Any,
     topic: str,
     group: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     # Kafka deletes a topic's committed offsets a moment after the topic.
     seen: set[tuple[int | None, str | None]] = set()
     commit(group, topic, 7)
     take = sampler([group]).sample
-    assert [(each.lag, each.error) for each in take().positions] == [(0, None)]
+    assert [(position.lag, position.error) for position in take().positions] == [(0, None)]
     admin.delete_topics([topic])[topic].result(WAIT_S)
 
     def deleted() -> bool:
         positions = take().positions
-        seen.update((each.end, each.error) for each in positions)
+        seen.update((position.end, position.error) for position in positions)
         return not positions or (None, "deleted") in seen
 
     wait_until(deleted)
@@ -199,7 +199,7 @@ def run_top(cluster: Any, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_json_has_an_object_for_each_partition(
-    commit: Callable[..., None], fill: Callable[..., None], cluster: Any, topic: str, group: str
+    commit: Callable[..., None], fill: Fill, cluster: Any, topic: str, group: str
 ) -> None:
     fill(topic, 9, 0)
     commit(group, topic, 4, 0)
@@ -214,7 +214,7 @@ def test_json_has_an_object_for_each_partition(
 
 
 def test_once_prints_a_table(
-    commit: Callable[..., None], fill: Callable[..., None], cluster: Any, topic: str, group: str
+    commit: Callable[..., None], fill: Fill, cluster: Any, topic: str, group: str
 ) -> None:
     fill(topic, 9, 0)
     commit(group, topic, 4)
@@ -235,8 +235,19 @@ def test_page_without_a_terminal_is_refused(cluster: Any) -> None:
     assert "the page needs a terminal; use --once or --json" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("keys", "status"),
+    [(b"q", 0), (b"\xff", 1)],
+    ids=["quit", "not UTF-8, for Textual an error"],
+)
 def test_page_runs_in_a_terminal_of_80_columns(
-    commit: Callable[..., None], fill: Callable[..., None], cluster: Any, topic: str, group: str
+    keys: bytes,
+    status: int,
+    commit: Callable[..., None],
+    fill: Fill,
+    cluster: Any,
+    topic: str,
+    group: str,
 ) -> None:
     fill(topic, 9, 0)
     commit(group, topic, 4)
@@ -257,14 +268,14 @@ def test_page_runs_in_a_terminal_of_80_columns(
         written = b""
         while b"empty" not in written:  # the state of the group, in the line of details
             written += os.read(main, 65536)
-        os.write(main, b"q")
+        os.write(main, keys)
         while process.poll() is None:
             try:
                 written += os.read(main, 65536)
             except OSError:  # the page has closed the terminal
                 process.wait(WAIT_S)
-        assert process.returncode == 0
-        assert b"Traceback" not in written
+        assert process.returncode == status
+        assert (b"Traceback" in written) == (status != 0)
     finally:
         process.kill()
         process.wait(WAIT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 # How often clients refresh their metadata. The default is every five minutes.
@@ -16,12 +17,12 @@ def partitions_of(consumer: Any) -> set[tuple[str, int]]:
 
 
 def test_error_cb_gets_the_deletion_of_a_topic_being_read(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    fill: Callable[..., None],
+    fill: Fill,
     delete_topic: Callable[[str], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     fill(topic, 3)
     # A new topic may be missing from metadata for a while: this long until that is an error.
@@ -43,7 +44,7 @@ def test_error_cb_gets_the_deletion_of_a_topic_being_read(
 
 
 def test_subscription_to_a_missing_topic_is_an_error_message(
-    make_consumer: Callable[..., Any], kafka: Any, unique: Callable[[str], str]
+    make_consumer: MakeConsumer, kafka: Any, unique: Unique
 ) -> None:
     name = unique("missing")
     consumer = make_consumer(REFRESH)
@@ -56,12 +57,12 @@ def test_subscription_to_a_missing_topic_is_an_error_message(
 
 
 def test_subscribed_topic_is_read_once_it_appears(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     cluster: Any,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    fill: Fill,
+    wait_until: WaitUntil,
 ) -> None:
     name = unique("later")
     consumer = make_consumer(REFRESH)
@@ -80,14 +81,14 @@ def test_subscribed_topic_is_read_once_it_appears(
 
 
 def test_recreated_topic_is_read_from_its_start(
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
+    make_consumer: MakeConsumer,
+    make_producer: MakeProducer,
     kafka: Any,
     cluster: Any,
     topic: str,
-    fill: Callable[..., None],
+    fill: Fill,
     delete_topic: Callable[[str], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     fill(topic, 5)
     consumer = make_consumer({**REFRESH, "auto.offset.reset": "earliest"})
@@ -113,12 +114,12 @@ def test_recreated_topic_is_read_from_its_start(
 
 
 def test_producer_continues_after_its_topic_was_recreated(
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
     kafka: Any,
     cluster: Any,
     topic: str,
     delete_topic: Callable[[str], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     reports: list[Any] = []
     # Otherwise a metadata refresh of the producer would recreate the topic.
@@ -138,10 +139,10 @@ def test_producer_continues_after_its_topic_was_recreated(
 
 
 def test_producer_finds_partitions_that_were_added(
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
     topic: str,
     add_partitions: Callable[[str, int], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     used: set[int] = set()
     producer = make_producer(
@@ -159,12 +160,12 @@ def test_producer_finds_partitions_that_were_added(
 
 
 def test_member_is_given_partitions_that_were_added(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     topic: str,
     add_partitions: Callable[[str, int], None],
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
-    read: Callable[..., list[Any]],
+    fill: Fill,
+    wait_until: WaitUntil,
+    read: Read,
 ) -> None:
     consumer = make_consumer({**REFRESH, "group.protocol": "classic"})
     consumer.subscribe([topic])
@@ -182,12 +183,12 @@ def test_member_is_given_partitions_that_were_added(
 
 
 def test_no_record_is_lost_when_partitions_are_added_meanwhile(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
     add_partitions: Callable[[str, int], None],
-    wait_until: Callable[..., None],
-    read: Callable[..., list[Any]],
+    wait_until: WaitUntil,
+    read: Read,
 ) -> None:
     # The consumer also reads records from before the assignment of a new partition. The group has
     # no offset there, and the reset is to the earliest.
@@ -216,12 +217,12 @@ def test_no_record_is_lost_when_partitions_are_added_meanwhile(
 
 
 def test_pattern_subscription_adds_new_topics(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     cluster: Any,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    fill: Fill,
+    wait_until: WaitUntil,
+    read: Read,
 ) -> None:
     prefix, other = unique("pattern"), unique("other")
     first, second = f"{prefix}.a", f"{prefix}.b"
@@ -243,11 +244,11 @@ def test_pattern_subscription_adds_new_topics(
 
 
 def test_pattern_subscription_drops_deleted_topics(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     cluster: Any,
-    unique: Callable[[str], str],
+    unique: Unique,
     delete_topic: Callable[[str], None],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     prefix = unique("pattern")
     topics = [f"{prefix}.a", f"{prefix}.b"]
@@ -263,11 +264,11 @@ def test_pattern_subscription_drops_deleted_topics(
 
 
 def test_consume_gathers_from_many_partitions(
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     cluster: Any,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
 ) -> None:
     name = unique("wide")
     cluster.create_topic(name, 60)

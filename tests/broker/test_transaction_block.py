@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -17,7 +18,7 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def source(cluster: Any, unique: Callable[[str], str], make_producer: Callable[..., Any]) -> str:
+def source(cluster: Any, unique: Unique, make_producer: MakeProducer) -> str:
     """A topic with 200 numbers."""
     name = unique("source")
     cluster.create_topic(name, PARTITIONS)
@@ -30,7 +31,7 @@ def source(cluster: Any, unique: Callable[[str], str], make_producer: Callable[.
 
 @pytest.fixture
 def values_of(
-    kafka: Any, make_consumer: Callable[..., Any], read: Callable[..., list[Any]]
+    kafka: Any, make_consumer: MakeConsumer, read: Read
 ) -> Callable[[str, int], list[int]]:
     """Exactly `count` numbers committed to a topic."""
 
@@ -45,7 +46,7 @@ def values_of(
 
 
 def test_exception_hides_the_records(
-    make_transactional: Callable[..., Any], topic: str, values_of: Callable[..., list[int]]
+    make_transactional: MakeProducer, topic: str, values_of: Callable[..., list[int]]
 ) -> None:
     producer = make_transactional()
     with pytest.raises(LookupError), producer.transaction():
@@ -62,8 +63,8 @@ def test_exception_hides_the_records(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_failed_blocks_neither_skip_nor_repeat_records(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     source: str,
     topic: str,
     values_of: Callable[..., list[int]],
@@ -118,10 +119,7 @@ def test_failed_blocks_neither_skip_nor_repeat_records(
 
 
 def test_partition_without_a_commit_restarts_at_its_first_message(
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    source: str,
-    read: Callable[..., list[Any]],
+    make_transactional: MakeProducer, make_consumer: MakeConsumer, source: str, read: Read
 ) -> None:
     consumer = make_consumer()
     consumer.subscribe([source])
@@ -139,13 +137,13 @@ def test_partition_without_a_commit_restarts_at_its_first_message(
 @pytest.mark.parametrize("inside", [True, False], ids=["in the block", "before it"])
 def test_rebalance_moves_the_records_to_the_other_member_only(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     source: str,
     topic: str,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    read: Read,
+    wait_until: WaitUntil,
     values_of: Callable[..., list[int]],
     strategy: str,
     inside: bool,
@@ -194,12 +192,12 @@ def test_rebalance_moves_the_records_to_the_other_member_only(
 
 def test_fenced_producer_raises_and_its_consumer_seeks_back(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     source: str,
     topic: str,
-    unique: Callable[[str], str],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    read: Read,
     values_of: Callable[..., list[int]],
 ) -> None:
     name = unique("shared")

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 
 @pytest.fixture
-def make_ready(make_transactional: Callable[..., Any]) -> Callable[..., Any]:
+def make_ready(make_transactional: MakeProducer) -> Callable[..., Any]:
     """Make producers that can begin a transaction."""
 
     def make(**config: Any) -> Any:
@@ -35,7 +36,7 @@ def write(producer: Any, topic: str, *values: bytes, commit: bool, partition: in
 
 
 @pytest.fixture
-def read_to_end(kafka: Any, make_consumer: Callable[..., Any]) -> Callable[..., list[bytes]]:
+def read_to_end(kafka: Any, make_consumer: MakeConsumer) -> Callable[..., list[bytes]]:
     """Return all values of partition 0 that a consumer with this isolation level gets."""
 
     def read_to_end(topic: str, isolation_level: str) -> list[bytes]:
@@ -109,12 +110,7 @@ def test_interleaved_transactions_are_distinguished(
 
 
 def test_open_transaction_hides_the_records_after_it(
-    kafka: Any,
-    make_ready: Any,
-    make_consumer: Any,
-    producer: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
+    kafka: Any, make_ready: Any, make_consumer: MakeConsumer, producer: Any, topic: str, read: Read
 ) -> None:
     transactional = make_ready()
     transactional.begin_transaction()
@@ -149,10 +145,10 @@ def test_open_transaction_hides_the_records_after_it(
 def test_commit_covers_the_marker_after_the_last_record(
     kafka: Any,
     make_ready: Any,
-    make_consumer: Any,
+    make_consumer: MakeConsumer,
     topic: str,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
+    unique: Unique,
+    wait_until: WaitUntil,
     method: str,
     commit: bool,
 ) -> None:
@@ -182,8 +178,8 @@ def test_commit_covers_the_marker_after_the_last_record(
 
 @pytest.mark.ours
 def test_position_after_a_marker_is_stored_while_reading(
-    kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
-    wait_until: Callable[..., None],
+    kafka: Any, make_ready: Any, make_consumer: MakeConsumer, topic: str,
+    wait_until: WaitUntil,
 ) -> None:  # fmt: skip
     write(make_ready(), topic, b"1", commit=True)
     partition = kafka.TopicPartition(topic, 0)
@@ -200,7 +196,7 @@ def test_position_after_a_marker_is_stored_while_reading(
 
 
 def test_newer_producer_fences_the_older(
-    kafka: Any, make_ready: Any, topic: str, unique: Callable[[str], str],
+    kafka: Any, make_ready: Any, topic: str, unique: Unique,
     read_to_end: Callable[..., list[bytes]],
 ) -> None:  # fmt: skip
     name = unique("fenced")
@@ -228,7 +224,7 @@ def test_transaction_left_open_too_long_is_aborted_by_the_broker(
     make_ready: Any,
     consumer: Any,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     read_to_end: Callable[..., list[bytes]],
 ) -> None:
     producer = make_ready(**{"transaction.timeout.ms": 1000})
@@ -252,8 +248,8 @@ def test_transaction_left_open_too_long_is_aborted_by_the_broker(
 
 
 def test_offsets_are_committed_with_the_transaction_only(
-    kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
-    topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]],
+    kafka: Any, make_ready: Any, make_consumer: MakeConsumer, fill: Fill,
+    topic: str, unique: Unique, read: Read,
 ) -> None:  # fmt: skip
     fill(topic, 10)
     partition = kafka.TopicPartition(topic, 0)
@@ -282,8 +278,8 @@ def test_offsets_are_committed_with_the_transaction_only(
 
 @pytest.mark.ours
 def test_a_group_without_members_keeps_offsets_and_their_metadata(
-    kafka: Any, make_ready: Any, make_consumer: Any, topic: str,
-    unique: Callable[[str], str],
+    kafka: Any, make_ready: Any, make_consumer: MakeConsumer, topic: str,
+    unique: Unique,
 ) -> None:  # fmt: skip
     group = unique("notes")
     reader = make_consumer({"group.id": group})
@@ -309,8 +305,8 @@ def test_a_group_without_members_keeps_offsets_and_their_metadata(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_of_a_replaced_member_are_refused(
-    kafka: Any, make_ready: Any, make_consumer: Any, fill: Callable[..., None],
-    topic: str, unique: Callable[[str], str], read: Callable[..., list[Any]], protocol: str,
+    kafka: Any, make_ready: Any, make_consumer: MakeConsumer, fill: Fill,
+    topic: str, unique: Unique, read: Read, protocol: str,
 ) -> None:  # fmt: skip
     fill(topic, 10)
     group = {"group.id": unique("group"), "group.protocol": protocol}

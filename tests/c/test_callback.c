@@ -45,7 +45,7 @@ static void test_failure_without_a_report_is_counted(void) {
               0);
         CHECK(ck_callback_flush(rk, 10000) == RD_KAFKA_RESP_ERR_NO_ERROR);
         CHECK(ck_queue_pop(queue) == NULL);
-        CHECK(ck_queue_take_untold(queue, &first) == 1);
+        CHECK(ck_queue_take_unreported(queue, &first) == 1);
         CHECK(first && first->code == RD_KAFKA_RESP_ERR__PURGE_QUEUE);
         CHECK(first && strcmp(((ck_notice_t *)first)->text, "topic") == 0);
         ck_event_destroy(first);

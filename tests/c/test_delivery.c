@@ -88,26 +88,27 @@ static void test_event_arrives_once_if_requested_in_time(void) {
         ck_event_t *event;
 
         CHECK(ck_delivery_want(delivery, CK_DELIVERY_RELEASE, &owner) == 0);
-        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, NULL) == CK_DELIVERY_RELEASE);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_NOTIFY, NULL) ==
+              CK_DELIVERY_RELEASE);
         ck_delivery_take(delivery, 1);
         ck_delivery_close(delivery, 0);
         CHECK(report(delivery, 0, 0, 0, 0, NULL) == delivery); /* ends the wait */
         event = ck_queue_pop(queue);
         CHECK(event && event->kind == CK_EVENT_DELIVERY);
         CHECK(ck_delivery_of_event(event, false) == &owner);
-        ck_delivery_again(event);
+        ck_delivery_push_again(event);
         CHECK(ck_queue_pop(queue) == event);
         CHECK(ck_delivery_of_event(event, true) == &owner);
         CHECK(ck_delivery_of_event(event, true) == NULL);
         ck_event_destroy(event); /* it is embedded */
-        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) & CK_DELIVERY_DONE);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_NOTIFY, &owner) & CK_DELIVERY_DONE);
         CHECK(ck_queue_is_empty(queue));
         ck_delivery_release(delivery);
 
         delivery = ck_delivery_new(queue, 0);
         ck_delivery_close(delivery, 0);
-        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) == CK_DELIVERY_DONE);
-        CHECK(ck_delivery_want(delivery, CK_DELIVERY_TELL, &owner) == CK_DELIVERY_DONE);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_NOTIFY, &owner) == CK_DELIVERY_DONE);
+        CHECK(ck_delivery_want(delivery, CK_DELIVERY_NOTIFY, &owner) == CK_DELIVERY_DONE);
         CHECK(ck_queue_is_empty(queue));
         ck_delivery_release(delivery);
         ck_queue_destroy(queue);
@@ -206,9 +207,9 @@ typedef struct sleeper_s {
 static void *sleeper_main(void *arg) {
         sleeper_t *sleeper = arg;
 
-        /* A guest has the turn, so no thread can take it. */
-        CHECK(!ck_turn_take(ck_queue_turn(sleeper->queue), -1, NULL, ck_delivery_has_come,
-                            sleeper->delivery));
+        /* A guest is inside, so no other thread can serve. */
+        CHECK(!ck_serving_begin(ck_queue_serving(sleeper->queue), -1, NULL,
+                                ck_delivery_check_done, sleeper->delivery));
         CHECK(ck_delivery_is_done(sleeper->delivery));
         return NULL;
 }
@@ -219,7 +220,7 @@ static void test_last_report_wakes_a_sleeping_thread(void) {
         int64_t started = ck_runtime_now_ms();
         int i;
 
-        CHECK(ck_turn_enter(ck_queue_turn(queue), NULL, -1));
+        CHECK(ck_serving_enter(ck_queue_serving(queue), NULL, -1));
         for (i = 0; i < TIMES; i++) {
                 ck_delivery_t *delivery = ck_delivery_new(queue, 1);
                 struct timespec moment = {.tv_nsec = 2000000};
@@ -236,12 +237,12 @@ static void test_last_report_wakes_a_sleeping_thread(void) {
         }
         /* Without a wake-up each would take 100 ms. */
         CHECK(ck_runtime_now_ms() - started < TIMES * INT64_C(50));
-        ck_turn_leave(ck_queue_turn(queue));
+        ck_serving_leave(ck_queue_serving(queue));
         ck_queue_destroy(queue);
 }
 
 typedef struct taker_s {
-        ck_turn_t *turn;
+        ck_serving_t *serving;
         _Atomic int inside;
         _Atomic int most;
 } taker_t;
@@ -253,20 +254,20 @@ static void *taker_main(void *arg) {
         for (i = 0; i < 2000;) {
                 int inside;
 
-                if (!ck_turn_take(taker->turn, 1000, NULL, NULL, NULL))
+                if (!ck_serving_begin(taker->serving, 1000, NULL, NULL, NULL))
                         continue;
                 inside = ++taker->inside;
                 if (inside > taker->most)
                         taker->most = inside;
                 taker->inside--;
-                ck_turn_give(taker->turn);
+                ck_serving_end(taker->serving);
                 i++;
         }
         return NULL;
 }
 
-static void test_turn_belongs_to_one_thread(void) {
-        taker_t taker = {.turn = ck_turn_new()};
+static void test_one_thread_serves(void) {
+        taker_t taker = {.serving = ck_serving_new()};
         pthread_t threads[THREADS];
         unsigned ended;
         size_t i;
@@ -276,28 +277,28 @@ static void test_turn_belongs_to_one_thread(void) {
         for (i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
         CHECK(taker.most == 1);
-        CHECK(ck_turn_take(taker.turn, 0, NULL, NULL, NULL));
-        CHECK(!ck_turn_take(taker.turn, 0, NULL, NULL, NULL));
-        ended = ck_turn_ended(taker.turn);
-        CHECK(!ck_turn_take(taker.turn, 20, &ended, NULL, NULL));
-        ck_turn_give(taker.turn);
-        /* Another turn has ended since: the thread must check again first. */
-        CHECK(!ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
-        ended = ck_turn_ended(taker.turn);
-        CHECK(ck_turn_take(taker.turn, 1000, &ended, NULL, NULL));
-        ck_turn_give(taker.turn);
+        CHECK(ck_serving_begin(taker.serving, 0, NULL, NULL, NULL));
+        CHECK(!ck_serving_begin(taker.serving, 0, NULL, NULL, NULL));
+        ended = ck_serving_count(taker.serving);
+        CHECK(!ck_serving_begin(taker.serving, 20, &ended, NULL, NULL));
+        ck_serving_end(taker.serving);
+        /* Another thread has served since: the thread must check again first. */
+        CHECK(!ck_serving_begin(taker.serving, 1000, &ended, NULL, NULL));
+        ended = ck_serving_count(taker.serving);
+        CHECK(ck_serving_begin(taker.serving, 1000, &ended, NULL, NULL));
+        ck_serving_end(taker.serving);
         /* Guests enter one at a time. A guest that times out is forgotten. */
-        CHECK(ck_turn_enter(taker.turn, NULL, 0));
-        CHECK(!ck_turn_enter(taker.turn, NULL, 0));
-        CHECK(!ck_turn_enter(taker.turn, NULL, 20));
-        ck_turn_leave(taker.turn);
-        CHECK(ck_turn_take(taker.turn, 0, NULL, NULL, NULL));
-        ck_turn_give(taker.turn);
-        ck_turn_destroy(taker.turn);
+        CHECK(ck_serving_enter(taker.serving, NULL, 0));
+        CHECK(!ck_serving_enter(taker.serving, NULL, 0));
+        CHECK(!ck_serving_enter(taker.serving, NULL, 20));
+        ck_serving_leave(taker.serving);
+        CHECK(ck_serving_begin(taker.serving, 0, NULL, NULL, NULL));
+        ck_serving_end(taker.serving);
+        ck_serving_destroy(taker.serving);
 }
 
 typedef struct guest_s {
-        ck_turn_t *turn;
+        ck_serving_t *serving;
         _Atomic bool waits;
         _Atomic bool in;
 } guest_t;
@@ -306,36 +307,36 @@ static void *guest_main(void *arg) {
         guest_t *guest = arg;
 
         guest->waits = true;
-        guest->in = ck_turn_enter(guest->turn, NULL, -1);
+        guest->in = ck_serving_enter(guest->serving, NULL, -1);
         return NULL;
 }
 
 static void test_kick_removes_waiting_guests(void) {
-        guest_t guest = {.turn = ck_turn_new(), .in = true};
+        guest_t guest = {.serving = ck_serving_new(), .in = true};
         struct timespec moment = {.tv_nsec = 2000000};
         pthread_t thread;
 
-        CHECK(ck_turn_enter(guest.turn, NULL, 0));
+        CHECK(ck_serving_enter(guest.serving, NULL, 0));
         CHECK(pthread_create(&thread, NULL, guest_main, &guest) == 0);
         while (!guest.waits)
                 nanosleep(&moment, NULL);
         nanosleep(&moment, NULL); /* it usually waits by then */
         while (guest.in) {
-                ck_turn_kick(guest.turn);
+                ck_serving_interrupt(guest.serving);
                 nanosleep(&moment, NULL);
         }
         pthread_join(thread, NULL);
-        ck_turn_leave(guest.turn);
-        ck_turn_destroy(guest.turn);
+        ck_serving_leave(guest.serving);
+        ck_serving_destroy(guest.serving);
 }
 
 typedef struct looker_s {
-        ck_turn_t *turn;
+        ck_serving_t *serving;
         _Atomic bool looks;
         _Atomic bool over;
 } looker_t;
 
-/* Runs with the turn's lock. */
+/* Runs with the lock of ck_serving. */
 static bool looker_look(const void *arg) {
         looker_t *looker = (looker_t *)arg;
 
@@ -348,7 +349,7 @@ static bool looker_look(const void *arg) {
 static void *looker_main(void *arg) {
         looker_t *looker = arg;
 
-        ck_turn_take(looker->turn, 0, NULL, looker_look, looker);
+        ck_serving_begin(looker->serving, 0, NULL, looker_look, looker);
         return NULL;
 }
 
@@ -356,7 +357,7 @@ static void *looker_main(void *arg) {
 static void test_forked_publisher_closes_its_delivery(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_delivery_t *delivery = ck_delivery_new(queue, 3);
-        looker_t looker = {.turn = ck_queue_turn(queue)};
+        looker_t looker = {.serving = ck_queue_serving(queue)};
         pthread_t thread;
         pid_t child;
         int status;
@@ -389,7 +390,7 @@ int main(void) {
         test_records_in_flight_at_the_end_fail();
         test_reports_of_many_threads_end_it_once();
         test_last_report_wakes_a_sleeping_thread();
-        test_turn_belongs_to_one_thread();
+        test_one_thread_serves();
         test_kick_removes_waiting_guests();
         test_forked_publisher_closes_its_delivery();
         return 0;

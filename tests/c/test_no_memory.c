@@ -6,13 +6,13 @@
 #include "check.h"
 #include "ck_arrow.h"
 #include "ck_batch.h"
-#include "ck_bell.h"
+#include "ck_condition.h"
 #include "ck_call.h"
 #include "ck_callback.h"
 #include "ck_end.h"
 #include "ck_envelope.h"
-#include "ck_flight.h"
-#include "ck_lent.h"
+#include "ck_inflight.h"
+#include "ck_msgref.h"
 #include "ck_publish.h"
 #include "ck_ranges.h"
 #include "ck_split.h"
@@ -83,12 +83,12 @@ static void check_nothing_left(void) {
 static void test_small_objects(void) {
         ck_queue_t *queue;
         ck_loans_t *loans;
-        ck_turn_t *turn;
-        ck_bell_t *bell;
+        ck_serving_t *serving;
+        ck_condition_t *condition;
         ck_ranges_t *ranges;
         ck_call_t *call;
-        ck_lent_t *lent;
-        ck_flight_t *flight;
+        ck_msgref_t *ref;
+        ck_inflight_t *inflight;
         ck_report_t *report;
         ck_bytes_t *pieces;
         static const char commas[] = ",,,,,,,,,,,,,,,,,,,,";
@@ -96,10 +96,10 @@ static void test_small_objects(void) {
 
         EACH_ALLOCATION(2, !(queue = ck_queue_new()));
         EACH_ALLOCATION(1, !(loans = ck_loans_new()));
-        EACH_ALLOCATION(1, !(turn = ck_turn_new()));
-        EACH_ALLOCATION(1, !(bell = ck_bell_new()));
-        ck_bell_destroy(bell);
-        ck_turn_destroy(turn);
+        EACH_ALLOCATION(1, !(serving = ck_serving_new()));
+        EACH_ALLOCATION(1, !(condition = ck_condition_new()));
+        ck_condition_destroy(condition);
+        ck_serving_destroy(serving);
         ck_loans_destroy(loans);
         ck_queue_destroy(queue);
         EACH_ALLOCATION(1, !(ranges = ck_ranges_new(2)));
@@ -108,16 +108,16 @@ static void test_small_objects(void) {
         ck_ranges_destroy(ranges);
         EACH_ALLOCATION(2, !(call = ck_call_new(CK_CALL_METADATA)));
         ck_call_leave(call);
-        EACH_ALLOCATION(1, !(lent = ck_lent_new()));
-        ck_lent_unref(lent);
+        EACH_ALLOCATION(1, !(ref = ck_msgref_new()));
+        ck_msgref_unref(ref);
         EACH_ALLOCATION(
             2, !(pieces = ck_split(commas, sizeof(commas) - 1, ",", 1, &cnt, &end)));
         CHECK(cnt == sizeof(commas) - 1);
         free(pieces);
-        EACH_ALLOCATION(1, !(flight = ck_flight_new(sizeof(*report))));
-        EACH_ALLOCATION(1, !(report = ck_flight_take(flight)));
-        ck_flight_give(report);
-        ck_flight_destroy(flight);
+        EACH_ALLOCATION(1, !(inflight = ck_inflight_new(sizeof(*report))));
+        EACH_ALLOCATION(1, !(report = ck_inflight_take(inflight)));
+        ck_inflight_give(report);
+        ck_inflight_destroy(inflight);
         check_nothing_left();
 }
 
@@ -126,20 +126,20 @@ static void test_delivery_that_could_not_be_created_is_not_awaited(void) {
         ck_delivery_t *delivery;
 
         EACH_ALLOCATION(1, !(delivery = ck_delivery_new(queue, 10)) &&
-                               !ck_delivery_any(queue));
+                               !ck_delivery_is_pending(queue));
         CHECK(ck_runtime_alive(CK_KIND_DELIVERY) == 1);
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
         ck_delivery_release(delivery);
-        CHECK(!ck_delivery_any(queue));
+        CHECK(!ck_delivery_is_pending(queue));
         ck_queue_destroy(queue);
         check_nothing_left();
 }
 
-static bool is_untold_without_words(ck_queue_t *queue) {
+static bool is_unreported_without_words(ck_queue_t *queue) {
         ck_event_t *first;
         bool without;
 
-        CHECK(ck_queue_take_untold(queue, &first) == 1);
+        CHECK(ck_queue_take_unreported(queue, &first) == 1);
         without = !first;
         ck_event_destroy(first);
         return without;
@@ -174,8 +174,8 @@ static void test_events(void) {
         while ((first = ck_queue_pop(queue)))
                 ck_event_destroy(first);
         /* Failures are counted even without memory for the first one's text. */
-        EACH_ALLOCATION(
-            2, (ck_queue_untold(queue, "topic", -1, 1), is_untold_without_words(queue)));
+        EACH_ALLOCATION(2, (ck_queue_add_unreported(queue, "topic", -1, 1),
+                            is_unreported_without_words(queue)));
         rd_kafka_destroy(rk);
         ck_queue_destroy(queue);
         check_nothing_left();
@@ -272,7 +272,7 @@ static void test_batches(void) {
         rd_kafka_topic_partition_list_destroy(partitions);
         EACH_ALLOCATION(1, ck_batch_move(gathered, moved) == ENOMEM);
         CHECK(moved->cnt == TOTAL && moved->rkmessages[0] == first && gathered->cnt == 0);
-        /* Without memory nothing is taken or lent. */
+        /* Without memory nothing is taken or kept. */
         EACH_ALLOCATION(2, !(batch = ck_batch_take(moved, TOTAL, loans)) &&
                                moved->head == 0 && ck_loans_settle(loans));
         CHECK(batch->cnt == TOTAL && batch->rkmessages[0] == first);

@@ -163,6 +163,56 @@ static void rebootstrap_beside_a_metadata_answer(rd_kafka_mock_cluster_t *cluste
         rd_kafka_destroy(rk);
 }
 
+/* -- 0035 */
+
+enum { SERVING = 1, ENQUEUED };
+
+/* The main thread logs each operation that it serves. */
+static void block_operation(const rd_kafka_t *rk, int level, const char *fac,
+                            const char *text) {
+        (void)rk, (void)level, (void)fac;
+        if (strstr(text, "received op NAME")) {
+                advance(SERVING);
+                wait_for(ENQUEUED);
+        }
+}
+
+static void *ask_for_member_id(void *rk) {
+        char *id = rd_kafka_memberid(rk);
+
+        if (id)
+                rd_kafka_mem_free(rk, id);
+        return NULL;
+}
+
+/* A commit that librdkafka serves between the last event of a group and its end. */
+static void commit_while_the_group_ends(void) {
+        rd_kafka_conf_t *conf = rd_kafka_conf_new();
+        rd_kafka_topic_partition_list_t *offsets = rd_kafka_topic_partition_list_new(1);
+        pthread_t asking;
+
+        progress = 0;
+        check_set(conf, "bootstrap.servers", "127.0.0.1:1");
+        check_set(conf, "group.id", "group");
+        check_set(conf, "debug", "cgrp");
+        rd_kafka_conf_set_log_cb(conf, block_operation);
+        rd_kafka_t *rk = check_client(RD_KAFKA_CONSUMER, conf);
+        rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
+
+        rd_kafka_topic_partition_list_add(offsets, "topic", 0)->offset = 1;
+        CHECK(!pthread_create(&asking, NULL, ask_for_member_id, rk));
+        wait_for(SERVING);
+        CHECK(!rd_kafka_consumer_close_queue(rk, queue));
+        CHECK(!rd_kafka_commit(rk, offsets, 1));
+        advance(ENQUEUED);
+        CHECK(!pthread_join(asking, NULL));
+        while (!rd_kafka_consumer_closed(rk))
+                rd_kafka_event_destroy(rd_kafka_queue_poll(queue, 10));
+        rd_kafka_topic_partition_list_destroy(offsets);
+        rd_kafka_queue_destroy(queue);
+        rd_kafka_destroy(rk);
+}
+
 int main(void) {
         rd_kafka_t *host = check_client(RD_KAFKA_PRODUCER, NULL);
         rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(host, 1);
@@ -171,6 +221,7 @@ int main(void) {
         describe_topics_of_a_terminating_client(
             rd_kafka_mock_cluster_bootstraps(cluster));
         rebootstrap_beside_a_metadata_answer(cluster);
+        commit_while_the_group_ends();
         rd_kafka_mock_cluster_destroy(cluster);
         rd_kafka_destroy(host);
         return 0;

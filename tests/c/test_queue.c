@@ -52,14 +52,14 @@ static void test_unreported_failures_are_counted_once(void) {
         ck_queue_t *queue = ck_queue_new();
         ck_event_t *first;
 
-        ck_queue_untold(queue, "a", RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, 1);
-        ck_queue_untold(queue, "b", RD_KAFKA_RESP_ERR__PURGE_QUEUE, 1);
-        CHECK(ck_queue_take_untold(queue, &first) == 2);
+        ck_queue_add_unreported(queue, "a", RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, 1);
+        ck_queue_add_unreported(queue, "b", RD_KAFKA_RESP_ERR__PURGE_QUEUE, 1);
+        CHECK(ck_queue_take_unreported(queue, &first) == 2);
         CHECK(first && first->code == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT);
         CHECK(first && strcmp(((ck_notice_t *)first)->text, "a") == 0);
         ck_event_destroy(first);
-        CHECK(ck_queue_take_untold(queue, &first) == 0 && first == NULL);
-        ck_queue_untold(queue, "c", RD_KAFKA_RESP_ERR__PURGE_QUEUE, 1);
+        CHECK(ck_queue_take_unreported(queue, &first) == 0 && first == NULL);
+        ck_queue_add_unreported(queue, "c", RD_KAFKA_RESP_ERR__PURGE_QUEUE, 1);
         ck_queue_destroy(queue);
         CHECK(ck_runtime_alive(CK_KIND_EVENT) == 0);
 }

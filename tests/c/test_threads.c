@@ -6,7 +6,7 @@
 #include "check.h"
 #include "ck_arrow.h"
 #include "ck_batch.h"
-#include "ck_bell.h"
+#include "ck_condition.h"
 #include "ck_callback.h"
 #include "ck_end.h"
 #include "ck_publish.h"
@@ -46,7 +46,7 @@ static void dispatch(shared_t *shared) {
                 CHECK(ck_delivery_of_event(event, true) == shared);
                 CHECK(ck_delivery_is_done((ck_delivery_t *)event));
                 ck_delivery_release(
-                    (ck_delivery_t *)event); /* the reference that was lent */
+                    (ck_delivery_t *)event); /* the reference of the event */
                 shared->events++;
         }
         pthread_mutex_unlock(&gil);
@@ -76,14 +76,14 @@ static void publish_batch(shared_t *shared, int n) {
 
         if (n % 3 == 0)
                 want(shared, delivery, CK_DELIVERY_RELEASE);
-        while (ended = ck_turn_ended(ck_queue_turn(shared->queue)),
+        while (ended = ck_serving_count(ck_queue_serving(shared->queue)),
                (err = ck_publish(shared->rk, &publish, delivery, 1)))
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
                         ck_callback_serve(shared->rk, shared->queue, NULL, 1000, &ended);
                         dispatch(shared);
                 }
         if (n % 3 == 1)
-                want(shared, delivery, CK_DELIVERY_TELL);
+                want(shared, delivery, CK_DELIVERY_NOTIFY);
         ck_delivery_close(delivery, RD_KAFKA_RESP_ERR__FAIL);
         if (n % 4 == 3) { /* dropped; its reports still arrive */
                 shared->delivered += RECORDS;
@@ -92,7 +92,7 @@ static void publish_batch(shared_t *shared, int n) {
                 return;
         }
         if (n % 5 == 1)
-                want(shared, delivery, CK_DELIVERY_TELL | CK_DELIVERY_RELEASE);
+                want(shared, delivery, CK_DELIVERY_NOTIFY | CK_DELIVERY_RELEASE);
         while (!ck_delivery_is_done(delivery)) {
                 ck_callback_serve(shared->rk, shared->queue, delivery, 1000, NULL);
                 dispatch(shared);
@@ -130,14 +130,15 @@ static void *guest_main(void *arg) {
         shared_t *shared = arg;
 
         while (!shared->over) {
-                if (!ck_turn_enter(ck_queue_turn(shared->queue), shared->main_queue, -1))
-                        continue; /* the other guest has kicked this one */
+                if (!ck_serving_enter(ck_queue_serving(shared->queue), shared->main_queue,
+                                      -1))
+                        continue; /* the other guest has interrupted this one */
                 CHECK(++shared->inside == 1);
                 ck_callback_flush(shared->rk, 5);
                 shared->inside--;
-                ck_turn_leave(ck_queue_turn(shared->queue));
-                ck_turn_kick(ck_queue_turn(shared->queue));
-                ck_delivery_any(shared->queue);
+                ck_serving_leave(ck_queue_serving(shared->queue));
+                ck_serving_interrupt(ck_queue_serving(shared->queue));
+                ck_delivery_is_pending(shared->queue);
                 dispatch(shared);
                 usleep(2000);
         }
@@ -165,7 +166,7 @@ static void test_threads_publish_and_wait_for_their_own(const char *room) {
                 start(&guests[i], guest_main, &shared);
         for (i = 0; i < PUBLISHERS; i++)
                 join(publishers[i]);
-        while (ck_delivery_any(shared.queue)) /* the dropped ones */
+        while (ck_delivery_is_pending(shared.queue)) /* the dropped ones */
                 usleep(1000);
         shared.over = true;
         join(poller);
@@ -235,7 +236,7 @@ static void *wants_main(void *arg) {
         while (round_begins(round)) {
                 int before =
                     ck_delivery_want(round->delivery, CK_DELIVERY_RELEASE, round);
-                int again = ck_delivery_want(round->delivery, CK_DELIVERY_TELL, round);
+                int again = ck_delivery_want(round->delivery, CK_DELIVERY_NOTIFY, round);
 
                 CHECK(before == 0 || before == CK_DELIVERY_DONE);
                 CHECK(before ? again == before : again & CK_DELIVERY_RELEASE);
@@ -259,7 +260,7 @@ static void *looks_main(void *arg) {
                                     ck_delivery_slots(round->delivery)[i].u.outcome.err <=
                                     0);
                 CHECK(ck_delivery_failed(round->delivery) <= 1);
-                ck_delivery_any(round->queue);
+                ck_delivery_is_pending(round->queue);
                 if (++n % 4 == 0)
                         ck_delivery_drop(round->delivery);
                 while (!ck_delivery_is_done(round->delivery))
@@ -307,11 +308,12 @@ static void test_end_and_request_coincide(void) {
 
 /* -- unreported failures */
 
-static void *untold_main(void *arg) {
+static void *unreported_main(void *arg) {
         int i;
 
         for (i = 0; i < 5000; i++)
-                ck_queue_untold(arg, "topic", RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, 1);
+                ck_queue_add_unreported(arg, "topic", RD_KAFKA_RESP_ERR__MSG_TIMED_OUT,
+                                        1);
         return NULL;
 }
 
@@ -323,14 +325,14 @@ static void test_unreported_failures_of_many_threads_are_counted(void) {
         int i;
 
         for (i = 0; i < 3; i++)
-                start(&threads[i], untold_main, queue);
+                start(&threads[i], unreported_main, queue);
         for (i = 0; i < 1000; i++) {
-                total += ck_queue_take_untold(queue, &first);
+                total += ck_queue_take_unreported(queue, &first);
                 ck_event_destroy(first);
         }
         for (i = 0; i < 3; i++)
                 join(threads[i]);
-        total += ck_queue_take_untold(queue, &first);
+        total += ck_queue_take_unreported(queue, &first);
         ck_event_destroy(first);
         CHECK(total == 15000);
         ck_queue_destroy(queue);
@@ -401,9 +403,8 @@ static void *reader_main(void *arg) {
 /* Views of the bytes. */
 static void *pinner_main(void *arg) {
         storage_t *storage = arg;
-        int n;
 
-        for (n = 0; !storage->over; n++) {
+        while (!storage->over) {
                 pthread_mutex_lock(&gil);
                 ck_batch_t *batch = storage->batch;
                 ck_batch_pin(batch);
@@ -532,26 +533,26 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
         CHECK(rd_kafka_thread_cnt() == 0); /* the consumers' threads have ended too */
 }
 
-/* -- the bell */
+/* -- the condition */
 
 static void *ringer_main(void *arg) {
-        ck_bell_ring(arg);
+        ck_condition_signal(arg);
         return NULL;
 }
 
 static void test_ring_ends_the_wait(void) {
-        ck_bell_t *bell = ck_bell_new();
+        ck_condition_t *condition = ck_condition_new();
         int64_t started = ck_runtime_now_ms();
         pthread_t thread;
         int i;
 
         for (i = 0; i < 200; i++) {
-                start(&thread, ringer_main, bell);
-                ck_bell_wait(bell, 60000);
+                start(&thread, ringer_main, condition);
+                ck_condition_wait(condition, 60000);
                 join(thread);
         }
         CHECK(ck_runtime_now_ms() - started < 60000);
-        ck_bell_destroy(bell);
+        ck_condition_destroy(condition);
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* Bugs of librdkafka that our code works around; DESIGN.md lists the workarounds. If a
- * check fails here with a newer librdkafka, its workaround can be removed. Each check
- * runs in its own process, which the bug may crash. */
+/* Bugs of librdkafka that our code works around; docs/design/core.md lists the
+ * workarounds. If a check fails here with a newer librdkafka, its workaround can be
+ * removed. Each check runs in its own process, which the bug may crash. */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -56,7 +56,7 @@ static void count_report(rd_kafka_t *rk, const rd_kafka_message_t *message,
         ++*(int *)opaque;
 }
 
-/* For ck_flight. */
+/* For ck_inflight. */
 static void destroy_reports_nothing(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
         rd_kafka_t *rk;

@@ -79,7 +79,7 @@ def stubs() -> dict[str, list[str]]:
             elif isinstance(node, ast.FunctionDef):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 known = found.setdefault(prefix + node.name, [])  # merges the overloads
-                known += [each.arg for each in arguments if each.arg not in known]
+                known += [item.arg for item in arguments if item.arg not in known]
 
     visit(tree.body, "")
     return found
@@ -113,9 +113,9 @@ def members(klass: type) -> list[str]:
             break
     constants = klass.__name__ == "KafkaError"  # librdkafka's internal codes begin with one _
     return sorted(
-        each
-        for each in found
-        if not each.startswith("_") or each in PROTOCOL or (constants and each[1:].isupper())
+        item
+        for item in found
+        if not item.startswith("_") or item in PROTOCOL or (constants and item[1:].isupper())
     )
 
 
@@ -130,11 +130,11 @@ class Surface:
     def module(self, name: str) -> None:
         module = importlib.import_module(PACKAGE + name)
         exported = getattr(module, "__all__", ())
-        for each, value in sorted(vars(module).items()):
-            if each.startswith("_") or isinstance(value, ModuleType):
+        for item, value in sorted(vars(module).items()):
+            if item.startswith("_") or isinstance(value, ModuleType):
                 continue
-            if each in exported or is_theirs(value) or (isinstance(value, int) and each.isupper()):
-                self._value(f"{PACKAGE}{name}:{each}", value)
+            if item in exported or is_theirs(value) or (isinstance(value, int) and item.isupper()):
+                self._value(f"{PACKAGE}{name}:{item}", value)
 
     def _value(self, name: str, value: Any) -> None:
         short = name.partition(":")[2]
@@ -147,11 +147,11 @@ class Surface:
             plain = issubclass(value, Exception) and not inspect.isfunction(value.__init__)
             is_called = not plain and not hasattr(value, "__members__")
             self.names[name] = self._parameters(value, short) if is_called else None
-            for each in members(value):
-                member = getattr(value, each, None)
-                self.names[f"{name}.{each}"] = (
-                    self._parameters(member, f"{short}.{each}", value)
-                    if inspect.isroutine(member) and each not in PROTOCOL
+            for item in members(value):
+                member = getattr(value, item, None)
+                self.names[f"{name}.{item}"] = (
+                    self._parameters(member, f"{short}.{item}", value)
+                    if inspect.isroutine(member) and item not in PROTOCOL
                     else None
                 )
 
@@ -165,17 +165,17 @@ class Surface:
         else:
             try:
                 found = [
-                    each.name
-                    for each in inspect.signature(function).parameters.values()
-                    if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+                    value.name
+                    for value in inspect.signature(function).parameters.values()
+                    if value.kind not in (value.VAR_POSITIONAL, value.VAR_KEYWORD)
                 ]
             except ValueError:
                 found = []
-            found += [each for each in documented(function.__doc__) if each not in found]
-        found = [each for each in found if each not in ("self", "kwargs")]
+            found += [item for item in documented(function.__doc__) if item not in found]
+        found = [item for item in found if item not in ("self", "kwargs")]
         if klass is not None and is_positional(function, klass):
             found.append("/")
-        return found + [each for each in UNDOCUMENTED.get(name, ()) if each not in found]
+        return found + [item for item in UNDOCUMENTED.get(name, ()) if item not in found]
 
 
 def is_positional(function: Any, klass: type) -> bool:
@@ -216,25 +216,25 @@ def is_missing(name: str, parameters: list[str] | None) -> str | None:
     home, _, path = name.partition(":")
     owner: Any = importlib.import_module(home)
     klass: type | None = None
-    for each in path.split("."):
+    for item in path.split("."):
         if inspect.isclass(owner):
             klass = owner
-            if each in set_by_constructor(klass) or each in vars(example(klass)):
+            if item in set_by_constructor(klass) or item in vars(example(klass)):
                 return None
         try:
-            owner = getattr(owner, each)
+            owner = getattr(owner, item)
         except (AttributeError, ImportError) as error:
             return str(error)
     if not parameters:
         return None
-    by_keyword = [each for each in parameters if parameters[-1] != "/"]
+    by_keyword = [parameter for parameter in parameters if parameters[-1] != "/"]
     try:
         known = inspect.signature(owner).parameters
     except (TypeError, ValueError):
         known = {}
-    if not known or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+    if not known or any(value.kind is value.VAR_KEYWORD for value in known.values()):
         return refused(owner, klass, by_keyword, len(parameters) - 1)
-    lacking = [each for each in by_keyword if each not in known]
+    lacking = [item for item in by_keyword if item not in known]
     return f"does not take {', '.join(lacking)}" if lacking else None
 
 
@@ -253,7 +253,7 @@ def refused(function: Any, klass: type | None, names: list[str], count: int) -> 
     receiver = [klass.__new__(klass)] if klass is not None else []
     try:
         if names:
-            function(*receiver, **{each: object() for each in names})
+            function(*receiver, **{name: object() for name in names})
         else:
             function(*receiver, *[object()] * count)
     except TypeError as error:
@@ -274,6 +274,6 @@ if __name__ == "__main__":
         print(json.dumps({name: why for name, why in answers.items() if why}, indent=1))
     else:
         surface = Surface()
-        for each in MODULES:
-            surface.module(each)
+        for item in MODULES:
+            surface.module(item)
         print(json.dumps({"names": surface.names, "modules": submodules()}, indent=1))

@@ -66,7 +66,7 @@ def names_of(row: Row) -> Names:
             name = klass + name
         else:
             klass = name
-        parameters = [each for each in arguments.rstrip(")").split(", ") if each]
+        parameters = [item for item in arguments.rstrip(")").split(", ") if item]
         found[f"{row.section}:{name}"] = parameters if parenthesis else None
     return found
 

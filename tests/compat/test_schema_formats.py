@@ -57,7 +57,7 @@ else:
 
 
 def run(*arguments: str) -> Any:
-    paths = f"import sys; sys.path[:0] = {[each for each in sys.path if 'tests' in each]!r}\n"
+    paths = f"import sys; sys.path[:0] = {[item for item in sys.path if 'tests' in item]!r}\n"
     done = subprocess.run(
         [sys.executable, "-c", paths + SCRIPT, *arguments],
         capture_output=True, text=True, check=False,
@@ -77,7 +77,7 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
     rows = {"avro": order, "json": json.dumps(order).encode(),
             "protobuf": {"id": 1, "who": {"name": "ada"}}}  # fmt: skip
     with schema_registry(user="ada:secret") as registry:
-        theirs = [base64.b64decode(each) for each in run(registry.url)]
+        theirs = [base64.b64decode(item) for item in run(registry.url)]
         given = {"url": registry.url, "basic.auth.user.info": "ada:secret"}
         ours = []
         for (form, row), value in zip(rows.items(), theirs, strict=True):

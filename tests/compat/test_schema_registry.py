@@ -6,11 +6,10 @@ twice: beside the real confluent_kafka, and with cykafka in its place.
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -150,11 +149,7 @@ assert message.value() == b"text"
     ids=["json", "avro", "protobuf", "headers", "wrong", "builder", "unchanged"],
 )
 def test_schema_registry_serializers_work(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-    cluster: Any,
-    topic: str,
-    place: str,
-    source: str,
+    run_script: RunScript, cluster: Any, topic: str, place: str, source: str
 ) -> None:
     is_ours = "True" if place == "in its place" else "False"
     script = f"{PLACES[place]}{ROUND_TRIP}{source}\nassert is_ours() is {is_ours}\nprint('done')\n"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 
 pytestmark = pytest.mark.ours
 
@@ -126,18 +127,47 @@ print([msg.value() for msg in c.consume(3, timeout=10)])
 c.close()
 """
 
+# A consumer that goes back to the committed offsets after a failure, also before the first commit.
+RECOVERY = """
+import sys
+from confluent_kafka import Consumer, KafkaException, Producer
+
+p = Producer({"bootstrap.servers": sys.argv[1]})
+for number in range(15):
+    p.produce(sys.argv[2], str(number), partition=0)
+p.flush()
+c = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[3],
+              "auto.offset.reset": "earliest", "enable.auto.commit": False})
+c.subscribe([sys.argv[2]])
+processed = []
+failing = {0, 1, 7}
+while len(processed) < 15:
+    msg = c.poll(1.0)
+    if msg is None:
+        continue
+    if msg.error():
+        raise KafkaException(msg.error())
+    if msg.offset() in failing:
+        failing.remove(msg.offset())
+        for tp in c.committed(c.assignment()):
+            c.seek(tp)
+        continue
+    processed.append(msg.offset())
+    c.commit(msg, asynchronous=False)
+c.close()
+print(processed)
+"""
+
 
 @pytest.fixture
-def runs(
-    tmp_path: Path, cluster: Any, topic: str, unique: Callable[[str], str]
-) -> Callable[[str], list[str]]:
+def runs(tmp_path: Path, cluster: Any, topic: str, unique: Unique) -> Callable[..., list[str]]:
     """Run a program on the cluster and a topic; return the lines of its output."""
 
-    def runs(source: str) -> list[str]:
+    def runs(source: str, command: Sequence[str] = COMMAND) -> list[str]:
         script = tmp_path / "program.py"
         script.write_text(textwrap.dedent(source))
         done = subprocess.run(
-            [*COMMAND, str(script), cluster.bootstrap_servers, topic, unique("group")],
+            [*command, str(script), cluster.bootstrap_servers, topic, unique("group")],
             capture_output=True,
             text=True,
             timeout=60,
@@ -161,3 +191,10 @@ def test_transaction_runs_unchanged(runs: Callable[[str], list[str]]) -> None:
     runs(PRODUCER)
 
     assert runs(TRANSACTION) == ["[b'a-copy', b'b-copy', b'c-copy']"]
+
+
+@pytest.mark.parametrize("command", [COMMAND, [sys.executable]], ids=["cykafka", "peer"])
+def test_recovery_from_committed_offsets_runs_unchanged(
+    runs: Callable[..., list[str]], command: list[str]
+) -> None:
+    assert runs(RECOVERY, command) == [str(list(range(15)))]

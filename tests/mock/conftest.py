@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Read
 from machine import WAIT_S
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """A mock cluster of one broker, kept for the whole run. Each test uses its own topics."""
+    """A mock cluster of one broker, kept for the whole run. Each test uses its own topics, and
+    pushes no errors for broker 1, which would then ignore errors for all brokers."""
     from cykafka.testing import MockCluster
 
     # Members learn of a rebalance from their next heartbeat, so heartbeats are frequent.
@@ -31,9 +33,7 @@ def handles_are_freed(cluster: Any, no_handle_left: None) -> None:
 
 
 @pytest.fixture
-def records(
-    make_consumer: Callable[..., Any], read: Callable[..., list[Any]]
-) -> Callable[..., list[Any]]:
+def records(make_consumer: MakeConsumer, read: Read) -> Callable[..., list[Any]]:
     """Read that many records of a topic, in the order of partitions and offsets."""
 
     def records(topic: str, count: int) -> list[Any]:
@@ -46,9 +46,7 @@ def records(
 
 
 @pytest.fixture
-def in_poll(
-    make_consumer: Callable[..., Any], topic: str
-) -> Iterator[tuple[Any, threading.Event]]:
+def in_poll(make_consumer: MakeConsumer, topic: str) -> Iterator[tuple[Any, threading.Event]]:
     """A consumer whose poll() runs in another thread until the event is set; and the event."""
     entered, leave = threading.Event(), threading.Event()
 

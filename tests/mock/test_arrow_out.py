@@ -13,6 +13,7 @@ import nanoarrow
 import polars
 import pyarrow as pa
 import pytest
+from fixture_types import MakeConsumer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine import WAIT_S
@@ -83,7 +84,7 @@ def filled(cluster: Any) -> str:
 
 
 @pytest.fixture
-def new_batch(filled: str, make_consumer: Callable[..., Any]) -> Callable[[], Any]:
+def new_batch(filled: str, make_consumer: MakeConsumer) -> Callable[[], Any]:
     def new_batch(consumer: Any = None) -> Any:
         consumer = consumer or make_consumer()
         consumer.assign([cykafka.TopicPartition(filled, number, 0) for number in range(2)])
@@ -247,7 +248,7 @@ def test_empty_batch_makes_an_empty_array(batch: Any) -> None:
 
 
 def test_arrow_data_outlives_batch_and_consumer(
-    new_batch: Callable[..., Any], make_consumer: Callable[..., Any]
+    new_batch: Callable[..., Any], make_consumer: MakeConsumer
 ) -> None:
     consumer = make_consumer()
     batch = new_batch(consumer)
@@ -274,7 +275,7 @@ def test_arrow_data_outlives_batch_and_consumer(
 
 
 def test_batch_of_a_closed_consumer_is_still_readable(
-    new_batch: Callable[..., Any], make_consumer: Callable[..., Any]
+    new_batch: Callable[..., Any], make_consumer: MakeConsumer
 ) -> None:
     consumer = make_consumer()
     batch = new_batch(consumer)
@@ -348,7 +349,7 @@ def test_uninitialized_object_exports_nothing(kind: Any) -> None:
 
 
 def test_many_threads_read_one_batch_while_its_consumer_closes(
-    new_batch: Callable[..., Any], make_consumer: Callable[..., Any]
+    new_batch: Callable[..., Any], make_consumer: MakeConsumer
 ) -> None:
     consumer = make_consumer()
     batch = new_batch(consumer)

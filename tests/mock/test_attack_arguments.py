@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, RunScript
 from machine import WAIT_S
 
 from cykafka import KafkaException
@@ -73,7 +74,7 @@ def test_uninitialized_handle_refuses_every_call(kafka: ModuleType, name: str) -
             getattr(handle, method)(*arguments.get(method, ()))
 
 
-def test_handle_cannot_be_copied_or_pickled(make_producer: Callable[..., Any]) -> None:
+def test_handle_cannot_be_copied_or_pickled(make_producer: MakeProducer) -> None:
     producer = make_producer()
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError):
@@ -125,7 +126,7 @@ def test_private_functions_refuse_none(kafka: ModuleType, cluster: Any) -> None:
 
 @pytest.mark.parametrize("argument", ["value", "key", "partition", "timestamp", "headers"])
 def test_produce_with_odd_arguments_queues_or_raises(
-    make_producer: Callable[..., Any], topic: str, argument: str
+    make_producer: MakeProducer, topic: str, argument: str
 ) -> None:
     from cykafka.testing import live_handles
 
@@ -147,7 +148,7 @@ def test_produce_with_odd_arguments_queues_or_raises(
 
 
 def test_consumer_methods_with_odd_arguments_raise_or_return(
-    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str
 ) -> None:
     producer = make_producer()
     producer.produce(topic, b"value", partition=0)
@@ -171,7 +172,7 @@ def test_consumer_methods_with_odd_arguments_raise_or_return(
 
 
 def test_messages_outlive_their_consumer(
-    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str
 ) -> None:
     producer = make_producer()
     for number in range(100):
@@ -191,7 +192,7 @@ def test_messages_outlive_their_consumer(
 @pytest.mark.parametrize("method", ["assign", "subscribe", "produce"])
 @pytest.mark.parametrize("length", [1, 2**31 - 1])
 def test_list_that_changes_between_iterations_does_not_crash(
-    run_script: Callable[..., Any], cluster: Any, method: str, length: int
+    run_script: RunScript, cluster: Any, method: str, length: int
 ) -> None:
     done = run_script(
         """
@@ -242,10 +243,7 @@ class Name(str):
 
 
 def test_subclass_of_str_keeps_its_text(
-    kafka: ModuleType,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    topic: str,
+    kafka: ModuleType, make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str
 ) -> None:
     from cykafka.testing import live_handles
 
@@ -268,9 +266,7 @@ def test_subclass_of_str_keeps_its_text(
         producer.produce(Name("a\0b"))
 
 
-def test_client_id_cut_within_a_utf8_character_is_decoded(
-    make_producer: Callable[..., Any],
-) -> None:
+def test_client_id_cut_within_a_utf8_character_is_decoded(make_producer: MakeProducer) -> None:
     # librdkafka cuts names after 127 bytes: one of these cuts is inside a two-byte character.
     for start in ("", "a"):
         producer = make_producer({"client.id": start + "ü" * 100})
@@ -299,7 +295,7 @@ def test_init_within_init_is_refused(kafka: ModuleType, cluster: Any) -> None:
 
 
 def test_partition_reinitialized_during_its_watermarks_request(
-    kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
+    kafka: ModuleType, make_consumer: MakeConsumer, topic: str
 ) -> None:
     consumer = make_consumer()
     partition = kafka.TopicPartition("".join(topic), 0)

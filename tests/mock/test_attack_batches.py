@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -18,9 +19,7 @@ config = {"bootstrap.servers": servers, "linger.ms": 0}
 
 
 @pytest.fixture
-def run_attack(
-    run_script: Callable[..., Any], cluster: Any, topic: str
-) -> Callable[..., list[str]]:
+def run_attack(run_script: RunScript, cluster: Any, topic: str) -> Callable[..., list[str]]:
     """Run a script in its own process, which must succeed; return the lines of its output."""
 
     def run(source: str, timeout: float = 60) -> list[str]:
@@ -124,7 +123,7 @@ def test_forked_child_leaves_the_parents_await_running(
 
 
 def test_callback_that_closes_and_raises_loses_no_other(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 0})
     calls = []

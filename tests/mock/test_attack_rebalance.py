@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, Unique
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -72,10 +72,10 @@ class Member(threading.Thread):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_records_of_revoked_partitions_are_not_returned(
     kafka: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    unique: Callable[[str], str],
+    unique: Unique,
     protocol: str,
     method: str,
 ) -> None:
@@ -123,7 +123,7 @@ def test_records_of_revoked_partitions_are_not_returned(
 
 
 def test_partition_unassigned_twice_in_one_call_is_refused(
-    kafka: ModuleType, make_consumer: Callable[..., Any], topic: str
+    kafka: ModuleType, make_consumer: MakeConsumer, topic: str
 ) -> None:
     consumer = make_consumer()
     first, second = (kafka.TopicPartition(topic, number) for number in (0, 1))
@@ -139,11 +139,7 @@ def test_partition_unassigned_twice_in_one_call_is_refused(
 
 
 def test_odd_partitions_leave_the_consumer_usable(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    topic: str,
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, read: Read, topic: str
 ) -> None:
     fill(topic, 1)
     consumer = make_consumer({"log_level": 0})
@@ -166,7 +162,7 @@ def test_odd_partitions_leave_the_consumer_usable(
 
 
 def test_synchronous_commit_after_close_in_a_callback_returns_the_offsets(
-    kafka: ModuleType, make_consumer: Callable[..., Any], fill: Callable[..., None], topic: str
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, topic: str
 ) -> None:
     committed: list[Any] = []
 
@@ -183,4 +179,4 @@ def test_synchronous_commit_after_close_in_a_callback_returns_the_offsets(
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(WAIT_S)
 
-    assert [each.offset for each in committed] == [1, kafka.OFFSET_INVALID]
+    assert [item.offset for item in committed] == [1, kafka.OFFSET_INVALID]

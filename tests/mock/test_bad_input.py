@@ -9,7 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read
 from machine import WAIT_S
+
+from cykafka.testing import MockCluster
 
 NO_BROKER = "127.0.0.1:1"
 
@@ -78,7 +81,7 @@ def test_produce_names_the_argument_of_a_wrong_type(
 
 @pytest.mark.ours
 def test_produce_takes_any_buffer(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     for value in (bytearray(b"array"), memoryview(b"a view")[2:]):
         producer.produce(topic, value, partition=0)
@@ -119,7 +122,7 @@ def test_producer_timeout_must_be_a_number(producer: Any, method: str) -> None:
     ],
 )
 def test_consumer_rejects_wrong_types(
-    make_consumer: Callable[..., Any], method: str, arguments: tuple[Any, ...]
+    make_consumer: MakeConsumer, method: str, arguments: tuple[Any, ...]
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     with pytest.raises(TypeError):
@@ -159,7 +162,7 @@ def test_message_too_large_is_refused_at_once(producer: Any, kafka: Any, topic: 
 
 
 def test_message_at_the_configured_limit_is_accepted(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"message.max.bytes": 3_000_000})
 
@@ -168,7 +171,7 @@ def test_message_at_the_configured_limit_is_accepted(
 
 @pytest.mark.parametrize("name", ["INVALID_RECORD", "MSG_SIZE_TOO_LARGE"])
 def test_error_of_the_broker_is_reported_with_its_message(
-    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any, name: str
+    mock_cluster: MockCluster, make_producer: MakeProducer, kafka: Any, name: str
 ) -> None:
     producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
     code = getattr(kafka.KafkaError, name)
@@ -183,7 +186,7 @@ def test_error_of_the_broker_is_reported_with_its_message(
 
 
 def test_topic_with_an_error_is_reported(
-    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+    mock_cluster: MockCluster, make_producer: MakeProducer, kafka: Any
 ) -> None:
     producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
     mock_cluster.create_topic("closed", 1)
@@ -215,7 +218,7 @@ def in_time(call: Callable[[], Any], seconds: float) -> None:
     ],
 )
 def test_request_without_a_broker_times_out(
-    make_consumer: Callable[..., Any], kafka: Any, method: str, with_partition: bool
+    make_consumer: MakeConsumer, kafka: Any, method: str, with_partition: bool
 ) -> None:
     consumer = make_consumer({"bootstrap.servers": NO_BROKER})
     partition = kafka.TopicPartition("any", 0, 3)
@@ -251,7 +254,7 @@ def test_number_out_of_range_is_refused(producer: Any, partition: int) -> None:
 @pytest.mark.ours
 @pytest.mark.parametrize("topic", ["", "a/b", "with space", "x" * 250])
 def test_impossible_topic_name_is_an_error_of_produce_or_of_its_report(
-    make_producer: Callable[..., Any], kafka: Any, topic: str
+    make_producer: MakeProducer, kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"message.timeout.ms": 500})
     calls: list[Any] = []
@@ -262,6 +265,16 @@ def test_impossible_topic_name_is_an_error_of_produce_or_of_its_report(
         calls.append(exception)
 
     assert len(calls) == 1
+
+
+def accepted(calls: dict[str, Callable[[], Any]]) -> list[str]:
+    """The names of the calls that do not raise ValueError."""
+    found = []
+    for name, call in calls.items():
+        with contextlib.suppress(ValueError):
+            call()
+            found.append(name)
+    return found
 
 
 @pytest.mark.ours
@@ -275,13 +288,34 @@ def test_text_with_a_null_character_is_refused(
         "subscription": lambda: consumer.subscribe([text]),
         "configuration": lambda: kafka.Producer({"client.id": text}),
     }
-    accepted = []
-    for name, call in calls.items():
-        with contextlib.suppress(ValueError):
-            call()
-            accepted.append(name)
+    assert accepted(calls) == []
 
-    assert accepted == []
+
+@pytest.mark.ours
+def test_text_that_no_request_has_room_for_is_refused(
+    producer: Any, consumer: Any, kafka: Any
+) -> None:
+    text = "x" * 32_768
+    note = kafka.TopicPartition("t", 0, 1, text)
+    calls: dict[str, Callable[[], Any]] = {
+        "topic": lambda: producer.produce(text, b"x"),
+        "topics": lambda: producer.publish([text], [b"x"]),
+        "subscription": lambda: consumer.subscribe([text]),
+        "pattern": lambda: consumer.subscribe(["^" + text]),
+        "list_topics": lambda: consumer.list_topics(text, 1),
+        "assign": lambda: consumer.assign([kafka.TopicPartition(text, 0)]),
+        "metadata": lambda: consumer.commit(offsets=[note]),
+    }
+    assert accepted(calls) == []
+
+
+@pytest.mark.ours
+def test_list_that_librdkafka_cannot_count_is_refused(consumer: Any, kafka: Any) -> None:
+    many = 10_000_001
+    with pytest.raises(ValueError, match=f"^partitions: it has {many} items, the limit is"):
+        consumer.assign([kafka.TopicPartition("t", 0)] * many)
+    with pytest.raises(ValueError, match=f"^topics: it has {many} items, the limit is"):
+        consumer.subscribe(["t"] * many)
 
 
 def test_message_created_without_a_topic_cannot_be_committed(consumer: Any, kafka: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 
 NO_BROKER = "127.0.0.1:1"
@@ -32,7 +33,7 @@ both_kinds = pytest.mark.parametrize("make", KINDS, indirect=True)
 
 @both_kinds
 def test_error_cb_gets_the_error_that_no_broker_is_reachable(
-    make: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
+    make: Callable[..., Any], kafka: Any, wait_until: WaitUntil
 ) -> None:
     calls: list[Any] = []
     client = make({"bootstrap.servers": NO_BROKER, "error_cb": calls.append})
@@ -47,7 +48,7 @@ def test_error_cb_gets_the_error_that_no_broker_is_reachable(
 
 @both_kinds
 def test_error_cb_that_raises_reaches_the_caller(
-    make: Callable[..., Any], wait_until: Callable[..., None]
+    make: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     def complain(error: Any) -> None:
         raise LookupError("from error_cb")
@@ -61,7 +62,7 @@ def test_error_cb_that_raises_reaches_the_caller(
 
 @both_kinds
 def test_stats_cb_gets_json_about_the_client(
-    make: Callable[..., Any], wait_until: Callable[..., None]
+    make: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     calls: list[str] = []
     client = make({"statistics.interval.ms": 20, "stats_cb": calls.append, "client.id": "counted"})
@@ -77,7 +78,7 @@ def test_stats_cb_gets_json_about_the_client(
 
 @both_kinds
 def test_stats_cb_that_raises_reaches_the_caller(
-    make: Callable[..., Any], wait_until: Callable[..., None]
+    make: Callable[..., Any], wait_until: WaitUntil
 ) -> None:
     def complain(report: str) -> None:
         raise LookupError("from stats_cb")
@@ -93,7 +94,7 @@ def test_stats_cb_that_raises_reaches_the_caller(
 
 
 def test_on_commit_that_raises_reaches_the_caller(
-    make_consumer: Callable[..., Any], wait_until: Callable[..., None]
+    make_consumer: MakeConsumer, wait_until: WaitUntil
 ) -> None:
     def complain(error: Any, partitions: list[Any]) -> None:
         raise LookupError("from on_commit")
@@ -105,27 +106,25 @@ def test_on_commit_that_raises_reaches_the_caller(
         wait_until(lambda: False, lambda: consumer.poll(0.1))
 
 
-def test_callbacks_run_in_consume(
-    make_consumer: Callable[..., Any], wait_until: Callable[..., None]
-) -> None:
+def test_callbacks_run_in_consume(make_consumer: MakeConsumer, wait_until: WaitUntil) -> None:
     calls: list[str] = []
     consumer = make_consumer({"statistics.interval.ms": 20, "stats_cb": calls.append})
 
     wait_until(lambda: calls, lambda: consumer.consume(10, timeout=0.1))
 
 
-def test_callbacks_run_in_flush(
-    make_producer: Callable[..., Any], wait_until: Callable[..., None]
-) -> None:
+def test_callbacks_run_in_flush(make_producer: MakeProducer, wait_until: WaitUntil) -> None:
     calls: list[Any] = []
     producer = make_producer({"bootstrap.servers": NO_BROKER, "error_cb": calls.append})
     producer.produce("any", b"x")
 
     wait_until(lambda: calls, lambda: producer.flush(0.1))
 
+    assert len(producer) == 1
+
 
 def test_callbacks_run_in_the_thread_that_polls(
-    make_producer: Callable[..., Any], wait_until: Callable[..., None]
+    make_producer: MakeProducer, wait_until: WaitUntil
 ) -> None:
     threads: list[threading.Thread] = []
     producer = make_producer(
@@ -140,7 +139,7 @@ def test_callbacks_run_in_the_thread_that_polls(
     assert set(threads) == {threading.current_thread()}
 
 
-def test_throttle_cb_is_accepted(make_producer: Callable[..., Any], topic: str) -> None:
+def test_throttle_cb_is_accepted(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"throttle_cb": print})
 
     producer.produce(topic, b"x")
@@ -162,7 +161,7 @@ class Records(logging.Handler):
 
 
 @pytest.fixture
-def records(unique: Callable[[str], str]) -> Iterator[tuple[logging.Logger, Records]]:
+def records(unique: Unique) -> Iterator[tuple[logging.Logger, Records]]:
     logger = logging.getLogger(unique("kafka-client"))
     handler = Records()
     logger.setLevel(logging.DEBUG)
@@ -177,7 +176,7 @@ def records(unique: Callable[[str], str]) -> Iterator[tuple[logging.Logger, Reco
 def test_logger_gets_librdkafkas_lines_through_poll(
     make: Callable[..., Any],
     records: tuple[logging.Logger, Records],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     form: str,
 ) -> None:
     logger, handler = records
@@ -197,9 +196,7 @@ def test_logger_gets_librdkafkas_lines_through_poll(
 
 
 def test_logger_level_follows_librdkafkas(
-    make_producer: Callable[..., Any],
-    records: tuple[logging.Logger, Records],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer, records: tuple[logging.Logger, Records], wait_until: WaitUntil
 ) -> None:
     logger, handler = records
     producer = make_producer({"bootstrap.servers": NO_BROKER}, logger=logger)
@@ -213,9 +210,7 @@ def test_logger_level_follows_librdkafkas(
     assert NO_BROKER in refused[0].getMessage()
 
 
-def test_logger_keeps_the_lines_off_standard_error(
-    run_script: Callable[..., Any], cluster: Any
-) -> None:
+def test_logger_keeps_the_lines_off_standard_error(run_script: RunScript, cluster: Any) -> None:
     done = run_script(
         """
         import logging, sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cykafka.cli.command import main
+from cykafka.cli.main import main
 from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours

@@ -13,6 +13,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
 
 from cykafka import Consumer, Producer, TopicPartition
@@ -153,8 +154,29 @@ def test_consume_in_a_pipe_draws_nothing(own: Any) -> None:
     assert "\x1b" not in rest
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("-f", r"<%s>\n"), r"<va\x1b[31mlue\u202e>"),
+        (("-K", ":"), r"key:va\x1b[31mlue\u202e"),
+        (("--json",), r'"value":"va\u001b[31mlue\u202e"'),
+    ],
+)
+def test_consume_on_a_terminal_escapes_controls_in_every_format(
+    own: Any, terminal: Callable[..., Any], arguments: tuple[str, ...], shown: str
+) -> None:
+    own.create_topic("topic", 1)
+    with Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
+        producer.produce("topic", "va\x1b[31mlue\u202e", b"key")
+        producer.flush(WAIT_S)
+    child = terminal("consume", "topic", "-e", "-b", own.bootstrap_servers, *arguments)
+    child.expect_exact(shown)
+    status, _ = end(child)
+    assert status == 0
+
+
 def test_consume_on_a_terminal_shows_places_and_escapes_controls(
-    own: Any, terminal: Callable[..., Any], unique: Callable[[str], str]
+    own: Any, terminal: Callable[..., Any], unique: Unique
 ) -> None:
     own.create_topic("topic", 1)
     with Producer({"bootstrap.servers": own.bootstrap_servers}) as producer:
@@ -170,7 +192,19 @@ def test_consume_on_a_terminal_shows_places_and_escapes_controls(
     assert "topic: 1 record, " in rest
 
 
-def test_ctrl_c_of_a_member_waits_for_the_timeout_once_while_the_broker_is_down(
+def test_produce_on_a_terminal_escapes_controls_of_a_file(
+    own: Any, terminal: Callable[..., Any], tmp_path: Path
+) -> None:
+    own.create_topic("topic", 1)
+    path = tmp_path / "lines.csv"
+    path.write_text("a\x1b[31m,b\n1,2\n")
+    arguments = ("--csv", "--key-column", "nope", str(path))
+    child = terminal("produce", "topic", "-b", own.bootstrap_servers, *arguments)
+    child.expect_exact(r"there are a\x1b[31m, b")
+    assert end(child)[0] == 2
+
+
+def test_ctrl_c_of_a_member_waits_once_while_the_broker_is_down(
     own: Any, terminal: Callable[..., Any]
 ) -> None:
     own.create_topic("topic", 1)

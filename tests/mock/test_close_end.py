@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -32,9 +34,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def none_left(
-    kafka: Any, cluster: Any, wait_until: Callable[..., None]
-) -> Iterator[Callable[[], None]]:
+def none_left(kafka: Any, cluster: Any, wait_until: WaitUntil) -> Iterator[Callable[[], None]]:
     """Wait until the test's clients are destroyed and their threads have ended."""
     from cykafka.testing import live_handles
 
@@ -54,9 +54,7 @@ def none_left(
 
 
 @pytest.fixture
-def assigned(
-    make_consumer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
-) -> Callable[..., Any]:
+def assigned(make_consumer: MakeConsumer, topic: str, wait_until: WaitUntil) -> Callable[..., Any]:
     """Make a consumer that has the topic assigned."""
 
     def make(config: dict[str, Any] | None = None, **callbacks: Any) -> Any:
@@ -70,7 +68,7 @@ def assigned(
 
 @pytest.fixture
 def stranded(
-    kafka: Any, mock_cluster: MockCluster, make_consumer: Callable[..., Any]
+    kafka: Any, mock_cluster: MockCluster, make_consumer: MakeConsumer
 ) -> Callable[..., Any]:
     """Make a consumer with a pending commit and dead brokers, so that closing takes 45 s."""
 
@@ -90,54 +88,72 @@ def stranded(
     mock_cluster.broker_up()
 
 
-SUBSCRIBE_IN_CLOSE = """
-import sys
-from cykafka import Consumer
+SUBSCRIBE_AT_THE_END = """
+import json, sys
+from cykafka import Consumer, KafkaException
 
-_, servers, topic, protocol, first = sys.argv
-config = {
-    "bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest",
-    "session.timeout.ms": 6000, "heartbeat.interval.ms": 200, "log_level": 0,
-    "partition.assignment.strategy": protocol,
-}
-consumer = Consumer(config)
+config, topic, when = json.loads(sys.argv[1]), *sys.argv[2:]
 is_closing = False
 
 
 def on_revoke(consumer, partitions):
-    if is_closing:
-        if first == "unsubscribe":
+    if is_closing and when != "before":
+        if when == "after unsubscribe":
             consumer.unsubscribe()
         try:
             consumer.subscribe([topic], on_revoke=on_revoke)
-        except RuntimeError as error:
-            print(error, flush=True)
+        except KafkaException as error:
+            print(error.args[0].name(), flush=True)
 
 
+consumer = Consumer(config)
 consumer.subscribe([topic], on_revoke=on_revoke)
 while not consumer.assignment():
     consumer.poll(0.1)
+if when == "before":
+    consumer.unsubscribe()
+    consumer.subscribe([topic])
 is_closing = True
 assert consumer.close() is not False
 print("closed", flush=True)
 """
 
 
-@pytest.mark.parametrize("first", ["", "unsubscribe"])
-@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
-def test_callback_of_close_cannot_subscribe(
-    cluster: Any, topic: str, protocol: str, first: str
-) -> None:
-    """librdkafka would abort the process."""
-    servers = cluster.bootstrap_servers
-    done = subprocess.run(
-        [sys.executable, "-c", SUBSCRIBE_IN_CLOSE, servers, topic, protocol, first],
-        capture_output=True, text=True, timeout=WAIT_S, check=False,
-    )  # fmt: skip
+@pytest.fixture
+def close_after_subscribe(cluster: Any, topic: str) -> Callable[[str, str], str]:
+    """Close a consumer whose last call or last callback subscribes; return what it prints."""
 
-    assert done.returncode == 0, done.stderr
-    assert "Consumer closed: a callback of close() cannot subscribe" in done.stdout
-    assert done.stdout.endswith("closed\n")
+    def close(protocol: str, when: str) -> str:
+        config = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": topic,
+            "log_level": 0,
+        }
+        config |= PROTOCOLS[protocol]
+        done = subprocess.run(
+            [sys.executable, "-c", SUBSCRIBE_AT_THE_END, json.dumps(config), topic, when],
+            capture_output=True, text=True, timeout=WAIT_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return close
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_close_ends_with_a_subscription_that_waits(
+    close_after_subscribe: Callable[[str, str], str], protocol: str
+) -> None:
+    """The subscription waits for the partitions of the former one to be revoked."""
+    assert close_after_subscribe(protocol, "before") == "closed\n"
+
+
+@pytest.mark.parametrize("when", ["after unsubscribe", "alone"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_callback_of_close_cannot_subscribe(
+    close_after_subscribe: Callable[[str, str], str], protocol: str, when: str
+) -> None:
+    assert close_after_subscribe(protocol, when) == "_DESTROY\nclosed\n"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +161,7 @@ def test_callback_of_close_cannot_subscribe(
     [("cooperative-sticky", "removed"), ("cooperative-sticky", "added"), ("range", "assigned")],
 )
 def test_close_ends_if_the_application_has_changed_the_assignment(
-    kafka: Any, assigned: Callable[..., Any], topic: str, wait_until: Callable[..., None],
+    kafka: Any, assigned: Callable[..., Any], topic: str, wait_until: WaitUntil,
     protocol: str, change: str,
 ) -> None:  # fmt: skip
     """librdkafka's group waits forever for an unassign() that succeeds."""
@@ -182,7 +198,7 @@ def test_callback_of_close_cannot_commit_after_the_group_has_ended(
                 consumer.commit(offsets=[kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
                 outcomes.append("committed")
             except (RuntimeError, kafka.KafkaException) as error:
-                outcomes.append(str(error))
+                outcomes.append(" ".join([str(error), *getattr(error, "__notes__", ())]))
 
     deadline = time.monotonic() + WAIT_S
     while not any("its group has ended" in text for text in outcomes):
@@ -209,8 +225,8 @@ def test_consumer_closed_without_time_to_leave_is_destroyed_later(
 def test_consumer_closed_before_it_polled_for_its_assignment_is_destroyed(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
     protocol: str,
 ) -> None:
     mock_cluster.create_topic("t", 1)
@@ -230,8 +246,8 @@ def test_consumer_closed_before_it_polled_for_its_assignment_is_destroyed(
 def test_consumer_closed_without_time_to_leave_leaves_its_group_later(
     mock_cluster: MockCluster,
     none_left: Callable[[], None],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
 ) -> None:
     mock_cluster.create_topic("t", 1)
     consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -258,8 +274,8 @@ def test_commit_answered_after_close_does_not_keep_the_consumer_alive(
 def test_close_ends_although_no_coordinator_accepts_the_commit(
     kafka: Any,
     mock_cluster: MockCluster,
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
     begun: str,
 ) -> None:
     def commit(*_: Any) -> None:
@@ -285,6 +301,88 @@ def test_close_ends_although_no_coordinator_accepts_the_commit(
 
     # The bound is the session timeout, and that of a request that waits for a coordinator.
     assert consumer.close(timeout=5 + BOUND_S) is True
+
+
+@pytest.fixture
+def tracked(cluster: Any) -> Iterator[Any]:
+    """The mock cluster, recording its requests."""
+    cluster.start_request_tracking()
+    yield cluster
+    cluster.stop_request_tracking()
+
+
+@pytest.mark.parametrize("member", ["static", "dynamic"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_close_does_not_repeat_the_commit_of_a_member_that_has_left(
+    kafka: Any,
+    tracked: MockCluster,
+    assigned: Callable[..., Any],
+    topic: str,
+    protocol: str,
+    member: str,
+) -> None:
+    """The coordinator of KIP-848 keeps a static member, and refuses its epoch."""
+    tracked.create_topic(topic + "-2", 1)
+    config = PROTOCOLS[protocol] | {"enable.auto.commit": True, "enable.auto.offset.store": False}
+    if member == "static":
+        config["group.instance.id"] = "instance"
+    consumer = assigned(config, on_revoke=lambda *_: None)
+    consumer.store_offsets(offsets=[kafka.TopicPartition(topic, 0, 1)])
+    consumer.subscribe([topic + "-2"], on_revoke=lambda *_: None)
+    if protocol == "kip-848":
+        tracked.clear_requests()
+        tracked.wait_for_requests("ConsumerGroupHeartbeat", 5)  # the revocation waits for poll()
+    consumer.unsubscribe()
+
+    assert consumer.close(timeout=BOUND_S) is True
+    assert len(tracked.requests("OffsetCommit")) <= 2
+
+
+@pytest.fixture
+def refused(
+    kafka: Any, tracked: MockCluster, assigned: Callable[..., Any], topic: str
+) -> Iterator[Callable[[int], Any]]:
+    """Make a KIP-848 member whose commit the coordinator refuses so many times."""
+
+    def make(count: int) -> Any:
+        config = {"enable.auto.commit": True, "enable.auto.offset.store": False}
+        config |= PROTOCOLS["kip-848"] | {"auto.commit.interval.ms": 60_000}
+        consumer = assigned(config)
+        tracked.clear_requests()
+        tracked.push_request_errors("OffsetCommit", [kafka.KafkaError.STALE_MEMBER_EPOCH] * count)
+        consumer.store_offsets(offsets=[kafka.TopicPartition(topic, 0, 1)])
+        consumer.incremental_unassign(consumer.assignment())  # commits the stored offset
+        return consumer
+
+    yield make
+    tracked.clear_request_errors("OffsetCommit")
+    tracked.set_rtt(0)
+
+
+def test_commit_with_a_stale_epoch_waits_for_a_heartbeat(
+    kafka: Any, tracked: MockCluster, topic: str, refused: Callable[[int], Any]
+) -> None:
+    tracked.set_rtt(20)  # without the wait, several commits fit into a heartbeat's round trip
+    consumer = refused(4)
+    tracked.wait_for_requests("OffsetCommit", 5)
+
+    kinds = "".join(
+        {"OffsetCommit": "C", "ConsumerGroupHeartbeat": "H"}.get(request.api, "")
+        for request in tracked.requests()
+    )
+    assert kinds.count("C") == 5
+    assert "CC" not in kinds
+    assert consumer.committed([kafka.TopicPartition(topic, 0)], WAIT_S)[0].offset == 1
+
+
+def test_close_ends_while_a_commit_with_a_stale_epoch_waits(
+    tracked: MockCluster, refused: Callable[[int], Any]
+) -> None:
+    consumer = refused(10_000)
+    tracked.wait_for_requests("OffsetCommit", 2)
+
+    assert consumer.close(timeout=BOUND_S) is True
+    assert len(tracked.requests("OffsetCommit")) < 50
 
 
 def test_callback_that_raises_does_not_delay_close(
@@ -424,7 +522,7 @@ def test_interrupt_ends_the_wait_for_librdkafka(
     assert "closed" in repr(client)
 
 
-def test_close_of_an_admin_client_returns_whether_all_requests_were_answered(
+def test_admin_close_returns_whether_all_requests_were_answered(
     kafka: Any, mock_cluster: MockCluster
 ) -> None:
     from cykafka.admin import AdminClient
@@ -457,7 +555,7 @@ def test_kafka_exception_of_a_callback_is_raised(
 
 
 def test_exceptions_of_all_callbacks_are_kept(
-    kafka: Any, assigned: Callable[..., Any], fill: Callable[..., None], topic: str
+    kafka: Any, assigned: Callable[..., Any], fill: Fill, topic: str
 ) -> None:
     def on_revoke(consumer: Any, partitions: Any) -> None:
         raise LookupError("from on_revoke")
@@ -481,10 +579,7 @@ def test_exceptions_of_all_callbacks_are_kept(
 
 
 def test_system_exit_in_a_callback_does_not_end_the_leave(
-    kafka: Any,
-    mock_cluster: MockCluster,
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    kafka: Any, mock_cluster: MockCluster, make_consumer: MakeConsumer, wait_until: WaitUntil
 ) -> None:
     def on_revoke(consumer: Any, partitions: Any) -> None:
         raise SystemExit("from on_revoke")

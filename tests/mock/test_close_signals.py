@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
+from fixture_types import RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -52,7 +52,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
     ],
 )
 def test_signal_handler_may_use_a_client_whose_threads_end(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], kind: str, call: str
+    run_script: RunScript, kind: str, call: str
 ) -> None:
     done = run_script(
         SLOW
@@ -129,9 +129,7 @@ call = client.flush
     ],
     ids=["threads", "call", "callback"],
 )
-def test_signal_handler_may_fork_while_the_client_waits(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], wait: str
-) -> None:
+def test_signal_handler_may_fork_while_the_client_waits(run_script: RunScript, wait: str) -> None:
     done = run_script(
         SLOW
         + FORK
@@ -159,9 +157,7 @@ print(ended == child and os.waitstatus_to_exitcode(status))
     assert lines(done) == ["7"]
 
 
-def test_interrupt_after_the_last_record_loses_no_exception(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_interrupt_after_the_last_record_loses_no_exception(run_script: RunScript) -> None:
     done = run_script(
         SLOW
         + """
@@ -184,9 +180,7 @@ leave.set()
     assert lines(done) == ["LookupError('of a callback') True"]
 
 
-def test_signal_handler_that_exits_ends_the_close_of_a_producer(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_signal_handler_that_exits_ends_the_close_of_a_producer(run_script: RunScript) -> None:
     done = run_script(
         """
 import signal, sys, time
@@ -210,7 +204,7 @@ except SystemExit:
 
 @pytest.mark.parametrize("what", ["ValueError", "KeyboardInterrupt"])
 def test_logger_that_raises_does_not_leave_a_producer_closing(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], what: str
+    run_script: RunScript, what: str
 ) -> None:
     done = run_script(
         f"""
@@ -242,9 +236,7 @@ print(another.is_alive())
     assert waits == "False"
 
 
-def test_signal_handler_may_close_during_configuration(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_signal_handler_may_close_during_configuration(run_script: RunScript) -> None:
     done = run_script(
         """
 import signal

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -71,9 +72,7 @@ IN_FLIGHT = (
 
 
 @pytest.fixture
-def run_stalled(
-    stall: Callable[[str], None], run_script: Callable[..., Any]
-) -> Callable[[str], Any]:
+def run_stalled(stall: Callable[[str], None], run_script: RunScript) -> Callable[[str], Any]:
     """Run a script in which stall() stops the thread of the first broker."""
     stall("rdk:broker1")
     return run_script
@@ -226,7 +225,7 @@ def test_close_of_a_transaction_does_not_wait_for_a_stalled_thread(
 
 @pytest.mark.parametrize("records", [0, 1])
 def test_abort_with_records_waits_for_a_stalled_thread_within_its_timeout(
-    stall: Callable[[str], None], run_script: Callable[..., Any], records: int
+    stall: Callable[[str], None], run_script: RunScript, records: int
 ) -> None:
     stall("rdk:broker2")
     done = run_script(
@@ -314,7 +313,7 @@ def test_late_purge_of_a_stalled_thread_spares_the_next_transaction(
     ], done.stderr
 
 
-def test_client_that_overrides_its_finalizer_does_not_wait_for_a_stalled_thread(
+def test_overridden_finalizer_does_not_wait_for_a_stalled_thread(
     run_stalled: Callable[[str], Any],
 ) -> None:
     done = run_stalled(
@@ -342,7 +341,7 @@ def test_client_that_overrides_its_finalizer_does_not_wait_for_a_stalled_thread(
     assert done.stdout == "True\n", done.stderr
 
 
-def test_exceptions_of_all_callbacks_after_the_end_of_a_stalled_thread_are_printed(
+def test_exceptions_of_callbacks_after_a_stalled_thread_are_printed(
     run_stalled: Callable[[str], Any],
 ) -> None:
     done = run_stalled(

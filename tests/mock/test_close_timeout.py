@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -19,7 +19,7 @@ NO_BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 
 def test_producer_closed_in_time_has_delivered_all(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     reports: list[Any] = []
     producer = make_producer({"linger.ms": 1000})
@@ -32,7 +32,7 @@ def test_producer_closed_in_time_has_delivered_all(
 
 
 def test_close_out_of_time_reports_undelivered_records(
-    make_producer: Callable[..., Any], kafka: Any, caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, kafka: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports: list[Any] = []
     producer = make_producer(NO_BROKER)
@@ -55,7 +55,7 @@ def test_close_out_of_time_reports_undelivered_records(
 
 
 def test_close_out_of_time_reports_records_in_flight(
-    kafka: Any, mock_cluster: MockCluster, make_producer: Callable[..., Any]
+    kafka: Any, mock_cluster: MockCluster, make_producer: MakeProducer
 ) -> None:
     reports: list[Any] = []
     producer = make_producer({"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -70,7 +70,7 @@ def test_close_out_of_time_reports_records_in_flight(
 
 
 def test_producer_without_time_aborts_and_closes(
-    make_producer: Callable[..., Any], topic: str, unique: Callable[[str], str]
+    make_producer: MakeProducer, topic: str, unique: Unique
 ) -> None:
     producer = make_producer({"transactional.id": unique("transaction")})
     producer.init_transactions(WAIT_S)
@@ -82,9 +82,7 @@ def test_producer_without_time_aborts_and_closes(
     assert time.monotonic() - started < 2
 
 
-def test_callback_that_raises_does_not_stop_later_reports(
-    make_producer: Callable[..., Any],
-) -> None:
+def test_callback_that_raises_does_not_stop_later_reports(make_producer: MakeProducer) -> None:
     reports = []
     producer = make_producer(NO_BROKER)
 
@@ -102,7 +100,7 @@ def test_callback_that_raises_does_not_stop_later_reports(
 
 @pytest.mark.parametrize("call", ["flush", "close"])
 def test_call_waits_for_delivery_callbacks_in_another_thread(
-    make_producer: Callable[..., Any], topic: str, call: str
+    make_producer: MakeProducer, topic: str, call: str
 ) -> None:
     inside = threading.Event()
     over = []
@@ -125,7 +123,7 @@ def test_call_waits_for_delivery_callbacks_in_another_thread(
 
 
 def test_interrupted_close_keeps_the_earlier_exception_of_a_callback(
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
 ) -> None:
     raised: list[BaseException] = [LookupError("of a callback"), KeyboardInterrupt()]
 
@@ -146,7 +144,7 @@ def test_interrupted_close_keeps_the_earlier_exception_of_a_callback(
 
 @pytest.mark.parametrize("records", [1, 5])
 def test_reports_queued_behind_a_callback_of_another_thread_are_not_lost(
-    make_producer: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture, records: int
+    make_producer: MakeProducer, topic: str, caplog: pytest.LogCaptureFixture, records: int
 ) -> None:
     reports: list[Any] = []
     inside, leave = threading.Event(), threading.Event()
@@ -173,7 +171,7 @@ def test_reports_queued_behind_a_callback_of_another_thread_are_not_lost(
 
 @pytest.mark.parametrize("timeout", [None, WAIT_S])
 def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
-    make_producer: Callable[..., Any], mock_cluster: MockCluster, timeout: float | None
+    make_producer: MakeProducer, mock_cluster: MockCluster, timeout: float | None
 ) -> None:
     inside, waits = threading.Event(), threading.Event()
     waited = []
@@ -203,7 +201,7 @@ def test_close_serves_a_delivery_that_a_callback_in_another_thread_awaits(
 
 
 def test_events_that_wait_for_callbacks_do_not_count_as_lost_records(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"statistics.interval.ms": 1, "stats_cb": lambda _: None})
     producer.produce(topic, b"x")
@@ -215,7 +213,7 @@ def test_events_that_wait_for_callbacks_do_not_count_as_lost_records(
 
 
 def test_record_produced_by_a_callback_of_close_fails(
-    make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer(NO_BROKER)
     producer.produce("t", b"x", on_delivery=lambda *_: producer.produce("t", b"again"))
@@ -226,7 +224,7 @@ def test_record_produced_by_a_callback_of_close_fails(
     assert "1 record(s) were not delivered" in warning
 
 
-def test_interpreter_exit_during_close_warns(run_script: Callable[..., Any]) -> None:
+def test_interpreter_exit_during_close_warns(run_script: RunScript) -> None:
     done = run_script(
         """
         import threading, time
@@ -242,8 +240,36 @@ def test_interpreter_exit_during_close_warns(run_script: Callable[..., Any]) -> 
     assert "Producer rdkafka#producer-1: close() in another thread had not returned" in done.stderr
 
 
+def test_client_that_a_warning_makes_at_exit_is_closed(run_script: RunScript) -> None:
+    done = run_script(
+        """
+        import logging, os, sys, warnings
+        config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+        class ToKafka(logging.Handler):
+            producer = None
+            def emit(self, record):
+                if self.producer is None:
+                    self.producer = kafka.Producer(config)
+                    print("created at exit")
+
+        class Last:  # freed after the functions of atexit
+            def __del__(self):
+                os.write(1, b"threads: %d" % len(os.listdir("/proc/self/task")))
+
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        logging.getLogger("py.warnings").addHandler(ToKafka())
+        producer = kafka.Producer(config)
+        sys.modules["last"] = Last()
+        """
+    )
+
+    assert (done.returncode, done.stdout) == (0, "created at exit\nthreads: 1")
+
+
 def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
-    make_producer: Callable[..., Any], kafka: Any
+    make_producer: MakeProducer, kafka: Any
 ) -> None:
     reports: list[Any] = []
     producer = make_producer(NO_BROKER)
@@ -264,10 +290,7 @@ def test_interrupt_after_the_timeout_does_not_open_the_producer_again(
 
 
 def test_close_returns_true_if_the_consumer_leaves_in_time(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read
 ) -> None:
     fill(topic, 3)
     consumer = make_consumer()
@@ -282,9 +305,9 @@ def test_close_returns_true_if_the_consumer_leaves_in_time(
 def test_close_returns_false_if_the_consumer_runs_out_of_time(
     kafka: Any,
     mock_cluster: MockCluster,
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     caplog: pytest.LogCaptureFixture,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     """Without a timeout, the commit would wait for the dead brokers until the session ends."""
     from cykafka.testing import live_handles
@@ -328,7 +351,7 @@ def test_call_that_outlasts_the_timeout_of_close_leaves_the_consumer_open(
 
 
 def test_close_with_a_timeout_in_a_rebalance_callback_waits_for_its_end(
-    make_consumer: Callable[..., Any], topic: str
+    make_consumer: MakeConsumer, topic: str
 ) -> None:
     closed = []
     consumer = make_consumer()
@@ -340,7 +363,7 @@ def test_close_with_a_timeout_in_a_rebalance_callback_waits_for_its_end(
 
 
 def test_close_waits_up_to_its_timeout_for_another_thread_that_closes(
-    kafka: Any, make_producer: Callable[..., Any]
+    kafka: Any, make_producer: MakeProducer
 ) -> None:
     producer = make_producer({**NO_BROKER, "message.timeout.ms": 60_000})
     producer.produce("t", b"x")
@@ -365,7 +388,7 @@ def _is_closing(producer: Any) -> bool:
 
 @pytest.mark.parametrize("timeout", ["1", float("nan")], ids=repr)
 def test_close_refuses_a_wrong_timeout(
-    make_producer: Callable[..., Any], make_consumer: Callable[..., Any], timeout: Any
+    make_producer: MakeProducer, make_consumer: MakeConsumer, timeout: Any
 ) -> None:
     for client in (make_producer(), make_consumer()):
         with pytest.raises((TypeError, ValueError), match=r"^timeout"):

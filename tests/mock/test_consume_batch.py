@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -37,7 +37,7 @@ HEADERS = [record.get("headers") for record in RECORDS]
 
 
 @pytest.fixture
-def filled(make_producer: Callable[..., Any], topic: str) -> str:
+def filled(make_producer: MakeProducer, topic: str) -> str:
     """The topic, with RECORDS in partition 0."""
     producer = make_producer()
     for record in RECORDS:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -26,7 +27,7 @@ def fetched() -> int:
 
 
 @pytest.fixture
-def filled(make_producer: Callable[..., Any], topic: str) -> str:
+def filled(make_producer: MakeProducer, topic: str) -> str:
     producer = make_producer()
     for number in range(COUNT):
         producer.produce(topic, f"value-{number}", f"key-{number}", number % 4,
@@ -36,7 +37,7 @@ def filled(make_producer: Callable[..., Any], topic: str) -> str:
 
 
 @pytest.fixture
-def source(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
+def source(kafka: Any, make_consumer: MakeConsumer, filled: str) -> Any:
     consumer = make_consumer()
     consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
     return consumer
@@ -143,7 +144,7 @@ def test_batch_outlives_an_unclosed_consumer(kafka: Any, cluster: Any, filled: s
     assert everything(batch) == seen
 
 
-def test_close_does_not_wait_for_views(source: Any, wait_until: Callable[..., None]) -> None:
+def test_close_does_not_wait_for_views(source: Any, wait_until: WaitUntil) -> None:
     before = fetched()
     batch = source.consume_batch(COUNT, WAIT_S)
     seen = everything(batch)
@@ -176,7 +177,7 @@ def test_views_of_a_detached_batch_are_of_its_copy(source: Any) -> None:
 
 
 def test_threads_read_while_another_detaches_and_closes(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
+    kafka: Any, make_consumer: MakeConsumer, filled: str
 ) -> None:
     for how in ("detach", "close", "release"):
         consumer = make_consumer()
@@ -221,7 +222,7 @@ def test_threads_read_while_another_detaches_and_closes(
 
 
 def test_close_from_another_thread_ends_the_wait_and_the_iteration(
-    kafka: Any, make_consumer: Callable[..., Any], topic: str
+    kafka: Any, make_consumer: MakeConsumer, topic: str
 ) -> None:
     for wait in (lambda c: c.consume_batch(10), lambda c: list(c.batches(10, None))):
         consumer = make_consumer()
@@ -248,7 +249,7 @@ def test_close_from_another_thread_ends_the_wait_and_the_iteration(
 
 
 def test_error_ends_the_wait_of_any_thread(
-    kafka: Any, make_consumer: Callable[..., Any], topic: str
+    kafka: Any, make_consumer: MakeConsumer, topic: str
 ) -> None:
     """This includes a thread that signals cannot interrupt and that waits for a full batch."""
     consumer = make_consumer({"auto.offset.reset": "error"})
@@ -309,7 +310,7 @@ def test_batch_resurrected_by_a_finalizer_works(source: Any) -> None:
     "what", ["values", "keys", "headers", "header", "views", "topics", "offsets", "row", "slice"]
 )
 def test_garbage_collection_may_close_the_consumer_during_a_call(
-    source: Any, what: str, wait_until: Callable[..., None]
+    source: Any, what: str, wait_until: WaitUntil
 ) -> None:
     """A collection may run in any allocation. Its close() must not wait for its own thread."""
     before = fetched()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, RunScript, Unique
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -16,7 +17,7 @@ COUNT = 200
 
 
 @pytest.fixture
-def filled(make_producer: Callable[..., Any], topic: str) -> str:
+def filled(make_producer: MakeProducer, topic: str) -> str:
     """The topic, with COUNT records with headers in its four partitions."""
     producer = make_producer()
     for number in range(COUNT):
@@ -27,7 +28,7 @@ def filled(make_producer: Callable[..., Any], topic: str) -> str:
 
 
 def test_exit_with_live_batches_views_and_an_open_consumer(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
+    run_script: RunScript, cluster: Any, filled: str
 ) -> None:
     done = run_script(
         """
@@ -46,8 +47,8 @@ def test_exit_with_live_batches_views_and_an_open_consumer(
     assert (done.returncode, done.stdout, done.stderr) == (0, "10 10\n", ""), done.stderr
 
 
-def test_forked_child_reads_inherited_batches_and_frees_none_of_the_parent(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
+def test_forked_child_reads_inherited_batches_and_frees_none(
+    run_script: RunScript, cluster: Any, filled: str
 ) -> None:
     done = run_script(
         """
@@ -145,9 +146,7 @@ def test_interrupt_leaves_the_batch_for_the_next_call(
 
 
 @pytest.mark.process_memory
-def test_batches_do_not_grow_the_process(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, filled: str
-) -> None:
+def test_batches_do_not_grow_the_process(run_script: RunScript, cluster: Any, filled: str) -> None:
     done = run_script(
         """
         import gc, os, sys
@@ -193,10 +192,7 @@ def test_batches_do_not_grow_the_process(
 
 @pytest.mark.process_memory
 def test_failed_copy_for_lack_of_memory_leaves_the_batch_in_place(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-    cluster: Any,
-    make_producer: Callable[..., Any],
-    unique: Callable[[str], str],
+    run_script: RunScript, cluster: Any, make_producer: MakeProducer, unique: Unique
 ) -> None:
     topic = unique("topic")
     cluster.create_topic(topic, 20)  # the mock keeps 5 MB of each partition

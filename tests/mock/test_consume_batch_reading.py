@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -16,7 +16,7 @@ VALUES = [str(number).encode() for number in range(10)]
 
 
 @pytest.fixture
-def filled(topic: str, fill: Callable[..., None]) -> str:
+def filled(topic: str, fill: Fill) -> str:
     """The topic, with VALUES in partition 0."""
     fill(topic, len(VALUES))
     return topic
@@ -33,7 +33,7 @@ def source(kafka: Any, consumer: Any, filled: str) -> Any:
 
 
 def test_events_and_errors_are_no_rows(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
+    kafka: Any, make_consumer: MakeConsumer, filled: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
     consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(2)])
@@ -51,7 +51,7 @@ def test_events_and_errors_are_no_rows(
 
 
 def test_batch_with_only_errors_is_truthy(
-    kafka: Any, make_consumer: Callable[..., Any], topic: str
+    kafka: Any, make_consumer: MakeConsumer, topic: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
     consumer.assign([kafka.TopicPartition(topic, 0, 0)])
@@ -73,7 +73,7 @@ def test_empty_batch_is_falsy(kafka: Any, consumer: Any, topic: str) -> None:
 
 
 def test_iteration_raises_errors_after_the_records_before_them(
-    kafka: Any, make_consumer: Callable[..., Any], cluster: Any, filled: str
+    kafka: Any, make_consumer: MakeConsumer, cluster: Any, filled: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
@@ -100,11 +100,7 @@ def test_iteration_raises_errors_after_the_records_before_them(
 
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_error_among_records_drops_no_record(
-    kafka: Any,
-    make_consumer: Callable[..., Any],
-    filled: str,
-    fill: Callable[..., None],
-    most: int,
+    kafka: Any, make_consumer: MakeConsumer, filled: str, fill: Fill, most: int
 ) -> None:
     """Partition 1 starts at a missing offset; the partitions around it are read."""
     fill(filled, 7, partition=2)
@@ -167,7 +163,7 @@ def test_returned_records_count_as_read(kafka: Any, source: Any, filled: str) ->
 
 
 def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
-    kafka: Any, consumer: Any, topic: str, fill: Callable[..., None]
+    kafka: Any, consumer: Any, topic: str, fill: Fill
 ) -> None:
     for number in range(3):
         fill(topic, 5 + number, partition=number)
@@ -185,11 +181,11 @@ def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
     assert all(p.leader_epoch is not None and p.error is None for p in places)
     assert batch[:0].positions() == []
     # Rows in any order, and only these rows.
-    part = [row for row in range(18) if batch.partitions[row] == 1]
-    rows = batch[part[0] : part[3]][::-1]
-    (one,) = consumer.commit(message=rows, asynchronous=False)
-    assert (one.partition, one.offset) == (1, 3)
-    assert committed(consumer, kafka.TopicPartition(topic, 1)) == 3
+    expected = {batch.partitions[row]: batch.offsets[row] + 1 for row in range(9)}
+    done = consumer.commit(message=batch[:9][::-1], asynchronous=False)
+    assert {p.partition: p.offset for p in done} == expected
+    for number, offset in expected.items():
+        assert committed(consumer, kafka.TopicPartition(topic, number)) == offset
     batch.release()
     with pytest.raises(ValueError, match="released"):
         consumer.commit(batch)
@@ -198,8 +194,8 @@ def test_commit_of_a_batch_commits_the_next_offset_of_each_partition(
 
 
 def test_batch_of_many_topics(
-    kafka: Any, cluster: Any, make_producer: Callable[..., Any], consumer: Any,
-    unique: Callable[[str], str],
+    kafka: Any, cluster: Any, make_producer: MakeProducer, consumer: Any,
+    unique: Unique,
 ) -> None:  # fmt: skip
     names = [unique("topic") for _ in range(3)]
     producer = make_producer()
@@ -223,9 +219,7 @@ def test_batch_of_many_topics(
     assert len(consumer.commit(batch, asynchronous=False)) == 6
 
 
-def test_store_offsets_takes_a_batch(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
-) -> None:
+def test_store_offsets_takes_a_batch(kafka: Any, make_consumer: MakeConsumer, filled: str) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(6, WAIT_S)
@@ -245,7 +239,7 @@ def test_store_offsets_takes_a_batch(
 
 
 def test_raising_callback_leaves_the_batch_for_the_next_call(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
+    kafka: Any, make_consumer: MakeConsumer, filled: str
 ) -> None:
     raised = []
 
@@ -267,7 +261,7 @@ def test_raising_callback_leaves_the_batch_for_the_next_call(
 
 
 def test_poll_consume_and_batches_share_leftover_messages(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str
+    kafka: Any, make_consumer: MakeConsumer, filled: str
 ) -> None:
     test_raising_callback_leaves_the_batch_for_the_next_call(kafka, make_consumer, filled)
     consumer = make_consumer()
@@ -310,7 +304,7 @@ def test_argument_that_closes_the_consumer(consumer: Any, call: str) -> None:
 
 
 def test_rebalance_callback_may_not_consume_a_batch(
-    kafka: Any, make_consumer: Callable[..., Any], filled: str, wait_until: Callable[..., None]
+    kafka: Any, make_consumer: MakeConsumer, filled: str, wait_until: WaitUntil
 ) -> None:
     consumer = make_consumer({"group.protocol": "consumer"})
     caught: list[Any] = []
@@ -339,9 +333,7 @@ def test_deserializing_consumer_has_no_batches(cluster: Any, kafka: Any) -> None
 # -- the default that keeps readers fast
 
 
-def test_full_queue_has_a_short_default_backoff(
-    make_consumer: Callable[..., Any],
-) -> None:
+def test_full_queue_has_a_short_default_backoff(make_consumer: MakeConsumer) -> None:
     def back_off(config: dict[str, Any]) -> str:
         value: str = make_consumer(config).configuration()["fetch.queue.backoff.ms"]
         return value
@@ -353,7 +345,7 @@ def test_full_queue_has_a_short_default_backoff(
 
 
 def test_reader_that_empties_a_full_queue_does_not_stall(
-    kafka: Any, make_producer: Callable[..., Any], make_consumer: Callable[..., Any], topic: str
+    kafka: Any, make_producer: MakeProducer, make_consumer: MakeConsumer, topic: str
 ) -> None:
     """With librdkafka's default backoff, each full queue costs a second."""
     producer = make_producer({"linger.ms": 1000})

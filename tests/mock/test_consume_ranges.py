@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, WaitUntil
 from machine import WAIT_S
 
 from cykafka.internal import Ranges, consume_ranges
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def reader(make_consumer: Callable[..., Any], topic: str) -> Any:
+def reader(make_consumer: MakeConsumer, topic: str) -> Any:
     consumer = make_consumer({"enable.partition.eof": True, "auto.offset.reset": "error"})
     consumer.list_topics(topic, WAIT_S)
     return consumer
@@ -46,7 +47,7 @@ def all_of(reader: Any, ranges: Any, **limits: Any) -> list[tuple[int, int]]:
 
 
 def test_only_records_of_the_ranges_are_returned(
-    reader: Any, ranges: Any, topic: str, fill: Any
+    reader: Any, ranges: Any, topic: str, fill: Fill
 ) -> None:
     fill(topic, 50, 0)
     fill(topic, 50, 1)
@@ -57,7 +58,7 @@ def test_only_records_of_the_ranges_are_returned(
 
 
 def test_limits_of_messages_and_bytes_end_a_batch(
-    reader: Any, ranges: Any, topic: str, make_producer: Any
+    reader: Any, ranges: Any, topic: str, make_producer: MakeProducer
 ) -> None:
     producer = make_producer()
     for _ in range(100):
@@ -75,7 +76,7 @@ def test_limits_of_messages_and_bytes_end_a_batch(
 
 
 def test_range_beyond_the_end_times_out_and_continues_later(
-    reader: Any, ranges: Any, topic: str, fill: Any
+    reader: Any, ranges: Any, topic: str, fill: Fill
 ) -> None:
     fill(topic, 5, 3)
     wanted = ranges((topic, 3, 3, 7))
@@ -90,7 +91,7 @@ def test_range_beyond_the_end_times_out_and_continues_later(
 
 
 def test_offset_out_of_range_is_an_error_of_the_batch(
-    reader: Any, ranges: Any, topic: str, fill: Any, kafka: Any
+    reader: Any, ranges: Any, topic: str, fill: Fill, kafka: Any
 ) -> None:
     fill(topic, 5, 0)
     batch = consume_ranges(reader, ranges((topic, 0, 90, 99)), timeout=WAIT_S)
@@ -100,7 +101,7 @@ def test_offset_out_of_range_is_an_error_of_the_batch(
     assert (message.topic(), message.partition()) == (topic, 0)
 
 
-def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fill: Any) -> None:
+def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fill: Fill) -> None:
     fill(topic, 10, 0)
     wanted = ranges((topic, 0, 2, 10))
     wanted.skip(topic, 0, 6)
@@ -112,7 +113,7 @@ def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fil
 
 
 def test_next_call_returns_the_records_that_an_exception_left(
-    make_consumer: Any, topic: str, fill: Any, kafka: Any, wait_until: Any
+    make_consumer: MakeConsumer, topic: str, fill: Fill, kafka: Any, wait_until: WaitUntil
 ) -> None:
 
     def angry(_: str) -> None:
@@ -140,7 +141,7 @@ def test_next_call_returns_the_records_that_an_exception_left(
 
 
 def test_ranges_refuse_a_second_caller(
-    reader: Any, ranges: Any, topic: str, wait_until: Any
+    reader: Any, ranges: Any, topic: str, wait_until: WaitUntil
 ) -> None:
     wanted = ranges((topic, 0, 0, 5))
     began = threading.Event()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, Unique, WaitUntil
 from machine import WAIT_S, wake_up_s
 
 from cykafka.testing import MockCluster
 
 
 @pytest.fixture
-def assigned(consumer: Any, kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
+def assigned(consumer: Any, kafka: Any, topic: str, fill: Fill) -> Any:
     """A consumer at the start of a partition that holds ten messages."""
     fill(topic, 10)
     consumer.assign([kafka.TopicPartition(topic, 0, kafka.OFFSET_BEGINNING)])
@@ -38,9 +38,7 @@ def test_poll_returns_a_message(assigned: Any, kafka: Any, topic: str) -> None:
 
 
 @pytest.mark.ours
-def test_first_request_of_a_new_consumer_makes_it_connect(
-    make_consumer: Callable[..., Any],
-) -> None:
+def test_first_request_of_a_new_consumer_makes_it_connect(make_consumer: MakeConsumer) -> None:
     """Without its own attempt to connect, every second call would wait 0.1 s."""
     waits = []
     for _ in range(20):
@@ -122,7 +120,7 @@ def test_assign_starts_at_the_given_offset(assigned: Any, kafka: Any, topic: str
 @pytest.mark.ours
 @pytest.mark.parametrize("call", ["assign", "incremental_assign"])
 def test_new_topics_do_not_wait_for_the_timer_of_unknown_topics(
-    assigned: Any, kafka: Any, unique: Callable[[str], str], fill: Callable[..., None], call: str
+    assigned: Any, kafka: Any, unique: Unique, fill: Fill, call: str
 ) -> None:
     """It runs once a second. (An offset to look up would wait 0.5 s in addition.)"""
     assert assigned.poll(WAIT_S) is not None
@@ -139,11 +137,7 @@ def test_new_topics_do_not_wait_for_the_timer_of_unknown_topics(
 
 
 def test_assign_at_the_end_reads_later_messages(
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    consumer: Any, kafka: Any, topic: str, fill: Fill, wait_until: WaitUntil
 ) -> None:
     fill(topic, 3)
     end = [kafka.TopicPartition(topic, 0, kafka.OFFSET_END)]
@@ -220,7 +214,7 @@ def test_seek_of_a_partition_not_assigned_is_an_error(
 
 @pytest.mark.ours
 def test_seek_waits_for_the_fetch_of_an_assigned_partition(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str
+    make_consumer: MakeConsumer, kafka: Any, topic: str
 ) -> None:
     with MockCluster() as own:
         own.create_topic(topic, 1)
@@ -238,7 +232,7 @@ def test_seek_waits_for_the_fetch_of_an_assigned_partition(
 
 @pytest.mark.ours
 def test_seek_of_a_new_partition_keeps_the_messages_of_another(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str
+    make_consumer: MakeConsumer, kafka: Any, topic: str
 ) -> None:
     with MockCluster() as own:
         own.create_topic(topic, 2)
@@ -253,14 +247,14 @@ def test_seek_of_a_new_partition_keeps_the_messages_of_another(
         consumer.seek(kafka.TopicPartition(topic, 1, 7))
         own.set_rtt(0)
         seen = [consumer.poll(WAIT_S) for _ in range(9 + 3)]
-        assert sorted((each.partition(), each.offset()) for each in seen) == (
+        assert sorted((item.partition(), item.offset()) for item in seen) == (
             [(0, offset) for offset in range(1, 10)] + [(1, offset) for offset in (7, 8, 9)]
         )
         consumer.close()
 
 
 @pytest.mark.ours
-@pytest.mark.parametrize("offset", [-7, -3, -999, -1000, -1001, -1999, -2000])
+@pytest.mark.parametrize("offset", [-7, -3, -999, -1000, -1999, -2000])
 def test_seek_to_an_invalid_offset_is_refused(
     assigned: Any, kafka: Any, topic: str, offset: int
 ) -> None:
@@ -272,15 +266,39 @@ def test_seek_to_an_invalid_offset_is_refused(
     assert assigned.poll(WAIT_S).offset() == 5
 
 
-@pytest.mark.ours
-def test_seek_without_an_offset_is_refused(assigned: Any, kafka: Any, topic: str) -> None:
-    with pytest.raises(ValueError, match="offset -1001"):
-        assigned.seek(kafka.TopicPartition(topic, 0))
-
-
-def test_seek_to_the_last_records(
-    assigned: Any, kafka: Any, topic: str, fill: Callable[..., None]
+def test_seek_without_an_offset_goes_where_reading_begins(
+    assigned: Any, kafka: Any, topic: str
 ) -> None:
+    assert len(assigned.consume(5, WAIT_S)) == 5
+
+    assigned.seek(kafka.TopicPartition(topic, 0))
+
+    assert assigned.poll(WAIT_S).offset() == 0  # auto.offset.reset
+
+
+@pytest.mark.ours
+def test_seek_in_a_rebalance_callback_says_what_to_do(
+    make_consumer: MakeConsumer, kafka: Any, mock_cluster: MockCluster, wait_until: WaitUntil
+) -> None:
+    mock_cluster.create_topic("t")
+    texts: list[str] = []
+
+    def on_assign(consumer: Any, partitions: list[Any]) -> None:
+        mock_cluster.set_rtt(500)  # seek() comes before the committed offset
+        consumer.assign(partitions)
+        with pytest.raises(kafka.KafkaException) as raised:
+            consumer.seek(kafka.TopicPartition("t", 0, 0))
+        texts.append(str(raised.value))
+        mock_cluster.set_rtt(0)
+
+    consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
+    consumer.subscribe(["t"], on_assign=on_assign)
+    wait_until(lambda: texts, lambda: consumer.poll(0.05))
+
+    assert "give the offset to assign()" in texts[0]
+
+
+def test_seek_to_the_last_records(assigned: Any, kafka: Any, topic: str, fill: Fill) -> None:
     assigned.consume(5, WAIT_S)
     end = assigned.get_watermark_offsets(kafka.TopicPartition(topic, 0), WAIT_S)[1]
 
@@ -303,10 +321,7 @@ def test_pause_holds_a_partition_until_resume(assigned: Any, kafka: Any, topic: 
 
 
 def test_partition_eof_is_an_event_if_enabled(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    topic: str,
-    fill: Callable[..., None],
+    make_consumer: MakeConsumer, kafka: Any, topic: str, fill: Fill
 ) -> None:
     fill(topic, 1)
     consumer = make_consumer({"enable.partition.eof": True})
@@ -321,7 +336,7 @@ def test_partition_eof_is_an_event_if_enabled(
 
 
 def test_consume_returns_partition_eof_too(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str
+    make_consumer: MakeConsumer, kafka: Any, topic: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True})
     consumer.assign([kafka.TopicPartition(topic, 0)])
@@ -332,7 +347,7 @@ def test_consume_returns_partition_eof_too(
 
 
 def test_offset_reset_error_is_a_message(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str
+    make_consumer: MakeConsumer, kafka: Any, topic: str
 ) -> None:
     consumer = make_consumer({"auto.offset.reset": "error"})
     consumer.assign([kafka.TopicPartition(topic, 1, kafka.OFFSET_STORED)])
@@ -343,8 +358,20 @@ def test_offset_reset_error_is_a_message(
     assert (message.topic(), message.partition()) == (topic, 1)
 
 
+@pytest.mark.ours
+def test_seek_in_a_partition_that_has_ended_with_an_error_says_what_to_do(
+    make_consumer: MakeConsumer, kafka: Any, topic: str
+) -> None:
+    consumer = make_consumer({"auto.offset.reset": "error"})
+    consumer.assign([kafka.TopicPartition(topic, 1)])
+    assert consumer.poll(WAIT_S).error() == kafka.KafkaError._AUTO_OFFSET_RESET
+
+    with pytest.raises(kafka.KafkaException, match=r"give the offset to assign\(\)"):
+        consumer.seek(kafka.TopicPartition(topic, 1, kafka.OFFSET_BEGINNING))
+
+
 def test_topic_config_given_as_default_applies_to_consumers(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str, fill: Callable[..., None]
+    make_consumer: MakeConsumer, kafka: Any, topic: str, fill: Fill
 ) -> None:
     fill(topic, 1)
     consumer = make_consumer(
@@ -362,9 +389,7 @@ def test_consumer_describes_the_cluster(consumer: Any, topic: str) -> None:
     assert consumer.cluster_id(timeout=WAIT_S) == metadata.cluster_id
 
 
-def test_messages_outlive_their_consumer(
-    assigned: Any, topic: str, read: Callable[..., list[Any]]
-) -> None:
+def test_messages_outlive_their_consumer(assigned: Any, topic: str, read: Read) -> None:
     messages = read(assigned, 10)
 
     assigned.close()
@@ -373,7 +398,7 @@ def test_messages_outlive_their_consumer(
     assert {m.topic() for m in messages} == {topic}
 
 
-def test_with_statement_closes_the_consumer(make_consumer: Callable[..., Any]) -> None:
+def test_with_statement_closes_the_consumer(make_consumer: MakeConsumer) -> None:
     with make_consumer() as consumer:
         assert consumer.assignment() == []
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
 
 # The mock lets a member rejoin only near the end of its session, so a short session is fast.
@@ -41,13 +42,73 @@ class Events(list[tuple[str, list[int]]]):
         return [numbers for found, numbers in self if found == kind]
 
 
+@pytest.mark.ours
+def test_subscription_changes_while_a_member_joins_again(run_script: RunScript) -> None:
+    """librdkafka 2.15 aborts, because the pattern needs metadata."""
+    done = run_script(
+        """
+        from cykafka.testing import MockCluster
+
+        with MockCluster() as cluster:
+            cluster.create_topic("topic", 1)
+            config = {
+                "bootstrap.servers": cluster.bootstrap_servers, "group.id": "g",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 3000, "heartbeat.interval.ms": 100,
+            }
+            with kafka.Consumer(config) as consumer:
+                consumer.subscribe(["topic"])
+                while not consumer.assignment():
+                    consumer.poll(0.1)
+                cluster.start_request_tracking()
+                consumer.unsubscribe()
+                while consumer.assignment() or not cluster.requests("LeaveGroup"):
+                    consumer.poll(0.1)
+                cluster.set_rtt(300)  # the next join takes longer than the two calls
+                consumer.subscribe(["topic"])
+                consumer.subscribe(["^top.*"])
+                while not consumer.assignment():
+                    consumer.poll(0.1)
+                print(consumer.subscription())
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "['^top.*']\n"), done.stderr
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize("kept", [0, 1], ids=["of all", "of some"])
+def test_unsubscribe_during_a_revocation(
+    cluster: Any, make_consumer: MakeConsumer, unique: Unique, wait_until: WaitUntil, kept: int
+) -> None:
+    """librdkafka 2.15 fails with a fatal error, or never sends the last subscription."""
+    topics = [unique("topic") for _ in range(3)]
+    for topic in topics:
+        cluster.create_topic(topic, 1)
+    consumer = make_consumer(PROTOCOLS["kip-848"])
+    revoked = []
+
+    def unsubscribe(consumer: Any, partitions: list[Any]) -> None:
+        if not revoked:
+            consumer.unsubscribe()
+        revoked.extend(partitions)
+
+    def subscribe(expected: list[str], **callbacks: Any) -> None:
+        consumer.subscribe(expected, **callbacks)
+        wait_until(
+            lambda: sorted(p.topic for p in consumer.assignment()) == sorted(expected),
+            lambda: consumer.poll(0.05),
+        )
+
+    subscribe(topics[:2])
+    consumer.subscribe(topics[:1] if kept else topics[2:], on_revoke=unsubscribe)
+    wait_until(lambda: len(revoked) == 2, lambda: consumer.poll(0.05))
+    subscribe(topics[:1])
+    subscribe(topics[1:])
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_subscription_assigns_reads_and_revokes(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    protocol: str,
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, protocol: str
 ) -> None:
     fill(topic, 5)
     events = Events()
@@ -67,11 +128,7 @@ def test_subscription_assigns_reads_and_revokes(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_second_member_takes_over_part_of_the_partitions(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    unique: Callable[[str], str],
-    wait_until: Callable[..., None],
-    protocol: str,
+    make_consumer: MakeConsumer, topic: str, unique: Unique, wait_until: WaitUntil, protocol: str
 ) -> None:
     config = {**PROTOCOLS[protocol], "group.id": unique("group")}
     events = Events()
@@ -98,11 +155,7 @@ def test_second_member_takes_over_part_of_the_partitions(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_on_assign_may_choose_the_offsets(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    protocol: str,
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, protocol: str
 ) -> None:
     fill(topic, 10)
 
@@ -131,9 +184,9 @@ def test_on_assign_may_choose_the_offsets(
 @pytest.mark.parametrize("name", ["GROUP_ID_NOT_FOUND", "INVALID_REQUEST", "INVALID_RECORD"])
 def test_permanent_error_of_a_heartbeat_is_fatal(
     mock_cluster_factory: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: ModuleType,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     name: str,
 ) -> None:
     """Since librdkafka 2.15, in the KIP-848 protocol. A new consumer is needed then."""
@@ -158,12 +211,12 @@ def test_permanent_error_of_a_heartbeat_is_fatal(
 
 
 def test_on_revoke_may_commit(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: ModuleType,
     topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    unique: Callable[[str], str],
+    fill: Fill,
+    read: Read,
+    unique: Unique,
 ) -> None:
     fill(topic, 5)
     config = {**QUICK, "group.id": unique("group")}
@@ -180,11 +233,7 @@ def test_on_revoke_may_commit(
 
 
 def test_subscription_to_a_pattern_takes_the_topics_that_match(
-    make_consumer: Callable[..., Any],
-    cluster: Any,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, cluster: Any, unique: Unique, fill: Fill, read: Read
 ) -> None:
     prefix = unique("pattern")
     names = [f"{prefix}.a", f"{prefix}.b", f"other.{prefix}"]
@@ -199,12 +248,7 @@ def test_subscription_to_a_pattern_takes_the_topics_that_match(
 
 
 def test_subscription_replaces_the_previous_one(
-    make_consumer: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, cluster: Any, topic: str, unique: Unique, fill: Fill, read: Read
 ) -> None:
     other = unique("topic")
     cluster.create_topic(other, 1)
@@ -220,11 +264,7 @@ def test_subscription_replaces_the_previous_one(
 
 
 def test_unsubscribe_revokes_the_partitions(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, wait_until: WaitUntil
 ) -> None:
     fill(topic, 1)
     events = Events()
@@ -240,7 +280,7 @@ def test_unsubscribe_revokes_the_partitions(
 
 
 def test_poll_returns_the_error_of_a_missing_topic(
-    make_consumer: Callable[..., Any], kafka: ModuleType, wait_until: Callable[..., None]
+    make_consumer: MakeConsumer, kafka: ModuleType, wait_until: WaitUntil
 ) -> None:
     calls: list[Any] = []
     consumer = make_consumer(PROTOCOLS["eager"] | {"allow.auto.create.topics": False})
@@ -275,11 +315,7 @@ def test_subscribe_names_a_callback_that_is_not_callable(consumer: Any, name: st
 
 @pytest.mark.ours
 def test_callback_that_raises_reaches_the_caller_and_nothing_is_lost(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, wait_until: WaitUntil
 ) -> None:
     fill(topic, 3)
     consumer = make_consumer(QUICK)
@@ -297,10 +333,7 @@ def test_callback_that_raises_reaches_the_caller_and_nothing_is_lost(
 
 
 def test_callback_that_raises_at_close_reaches_the_caller(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read
 ) -> None:
     fill(topic, 1)
     consumer = make_consumer(QUICK)
@@ -317,15 +350,12 @@ def test_callback_that_raises_at_close_reaches_the_caller(
         consumer.poll(0)
 
 
-def test_member_id_is_none_before_joining(make_consumer: Callable[..., Any]) -> None:
+def test_member_id_is_none_before_joining(make_consumer: MakeConsumer) -> None:
     assert not make_consumer(PROTOCOLS["eager"]).memberid()
 
 
 def test_group_metadata_changes_with_membership(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read
 ) -> None:
     fill(topic, 1)
     consumer = make_consumer(QUICK)
@@ -339,11 +369,7 @@ def test_group_metadata_changes_with_membership(
 
 
 def test_group_resumes_at_the_committed_offset(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, topic: str, unique: Unique, fill: Fill, read: Read
 ) -> None:
     fill(topic, 6)
     config = {**QUICK, "group.id": unique("group")}
@@ -361,12 +387,7 @@ def test_group_resumes_at_the_committed_offset(
 @pytest.mark.ours  # the peer's consumer is left without partitions
 @pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
 def test_failed_assign_in_on_assign_keeps_the_default_assignment(
-    kafka: Any,
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    call: str,
+    kafka: Any, make_consumer: MakeConsumer, topic: str, fill: Fill, read: Read, call: str
 ) -> None:
     failures: list[Any] = []
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,31 @@ def test_demo_embedded_cluster(ndjson: Path) -> None:
     assert result.stderr == ""
 
 
+def test_demo_with_a_closed_output_ends_as_by_sigpipe() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            command("-"), input='{"a": 1}\n', stdout=write_end, stderr=subprocess.PIPE,
+            text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write_end)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_demo_zip_with_a_key_and_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "events.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("events", "id,text\n" + "".join(f"{i % 7},{i}\n" for i in range(500)))
+    result = run(path, "--key", "text", "--limit", "300", "--partitions", "2")
+    assert result.returncode == 0, result.stderr
+    assert "All 300 records of events.zip arrived once and unchanged" in result.stdout
+    header, write, read = (line.split() for line in result.stdout.splitlines()[:3])
+    assert header == ["records", "MB", "s", "records/s"]
+    assert (write[:2], read[:2]) == (["write", "300"], ["read", "300"])
+
+
 def test_demo_standard_input_of_one_record() -> None:
     result = run("-", input='{"a": 1}\n')
     assert result.returncode == 0, result.stderr
@@ -75,8 +101,9 @@ def test_demo_names_the_oversized_record(tmp_path: Path) -> None:
     path.write_text('{"a": 1}\n{"a": "' + "x" * 2_000_000 + '"}\n')
     result = run(path)
     assert result.returncode == 1
-    assert "record 1: " in result.stderr
+    assert f"{path}, line 2: " in result.stderr
     assert "too large" in result.stderr
+    assert "1 record not delivered" in result.stderr
 
 
 def test_demo_uses_the_brokers_of_a_file(
@@ -89,7 +116,7 @@ def test_demo_uses_the_brokers_of_a_file(
     assert result.returncode == 0, result.stderr
     assert "All 100 records" in result.stdout
     assert mock_cluster.requests("Produce")
-    assert mock_cluster.requests("OffsetCommit")
+    assert mock_cluster.requests("Fetch")
 
 
 def test_demo_survives_broker_errors(ndjson: Path, mock_cluster: MockCluster) -> None:
@@ -141,7 +168,7 @@ def test_demo_names_the_broker_that_never_answers(ndjson: Path) -> None:
         name = f"127.0.0.1:{server.getsockname()[1]}"
         result = run(ndjson, "--bootstrap-servers", name, "--timeout", 1)
     assert result.returncode == 1
-    assert f"no answer from {name} within 1 s" in result.stderr
+    assert f"cannot reach {name} within 1 s: no answer" in result.stderr
 
 
 def test_demo_reports_a_lost_broker_in_time(ndjson: Path, mock_cluster: MockCluster) -> None:
@@ -163,6 +190,16 @@ def test_demo_reports_a_lost_broker_in_time(ndjson: Path, mock_cluster: MockClus
     assert process.returncode == 1
     assert mock_cluster.bootstrap_servers in err
     assert "Traceback" not in err
+
+
+def test_demo_ends_if_no_record_can_be_read(ndjson: Path, mock_cluster: MockCluster) -> None:
+    errors = [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000
+    mock_cluster.push_request_errors("Fetch", errors)
+    brokers = mock_cluster.bootstrap_servers
+    result = run(ndjson, "--bootstrap-servers", brokers, "--timeout", 1)
+    assert result.returncode == 1
+    assert f"no records from {brokers} within 1 s (--timeout waits longer)" in result.stderr
+    assert result.stdout == ""
 
 
 def test_demo_bad_setting_is_named_before_the_file_is_read(tmp_path: Path) -> None:
@@ -204,7 +241,7 @@ def test_demo_interrupted_ends_all_processes(
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        # This ends when no process holds the pipes, so writer and reader have ended.
+        # This ends when no process holds the pipes.
         _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert err == "cykafka: interrupted\n"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S
 
 from cykafka.internal import EnvelopeCodec
@@ -126,7 +127,7 @@ def test_many_envelopes_round_trip_in_order_and_from_slices(wire: Wire) -> None:
 
 
 def test_messages_outlive_their_batch_headers_included(
-    kafka: Any, wire: Wire, make_producer: Any
+    kafka: Any, wire: Wire, make_producer: MakeProducer
 ) -> None:
     codec = EnvelopeCodec(MessageEnvelope)
     headers = [("message_type", b"t"), ("a", None), ("é", b"\xff"), ("a", b"")]
@@ -199,7 +200,7 @@ def test_records_match_the_published_package(wire: Wire) -> None:
 
 
 def test_records_have_the_requested_partition_timestamp_and_topic(
-    wire: Wire, cluster: Any, unique: Callable[[str], str]
+    wire: Wire, cluster: Any, unique: Unique
 ) -> None:
     codec = EnvelopeCodec(MessageEnvelope)
     other = unique("other")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer
 
 from cykafka.internal import EnvelopeCodec
 
@@ -65,7 +66,7 @@ def ticks() -> Iterator[Callable[[Callable[[], Any]], int]]:
         thread.join()
 
 
-def batch_of(kafka: Any, make_producer: Any, consumer: Any, topic: str) -> Any:
+def batch_of(kafka: Any, make_producer: MakeProducer, consumer: Any, topic: str) -> Any:
     # Compressed, because the mock cluster keeps 5 MB of a partition.
     producer = make_producer({"compression.type": "lz4"})
     codec = EnvelopeCodec(Envelope)
@@ -82,7 +83,7 @@ def test_work_that_holds_the_gil_is_detected(ticks: Any) -> None:
 
 
 def test_records_are_decoded_without_the_gil(
-    kafka: Any, make_producer: Any, consumer: Any, topic: str, ticks: Any
+    kafka: Any, make_producer: MakeProducer, consumer: Any, topic: str, ticks: Any
 ) -> None:
     batch = batch_of(kafka, make_producer, consumer, topic)
     codec = EnvelopeCodec(Envelope)

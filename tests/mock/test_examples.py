@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, Unique, WaitUntil
 from machine import WAIT_S
 
 
@@ -22,7 +22,7 @@ def servers(cluster: Any) -> str:
 
 
 @pytest.fixture
-def base(servers: str, unique: Callable[[str], str]) -> dict[str, Any]:
+def base(servers: str, unique: Unique) -> dict[str, Any]:
     """The configuration of a consumer that joins its group without delay."""
     return {
         "bootstrap.servers": servers,
@@ -95,7 +95,7 @@ def test_producer_callback_keeps_its_state(kafka: Any, servers: str, topic: str)
 
 
 def test_consumer_loop_distinguishes_errors_from_messages(
-    kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
+    kafka: Any, base: dict[str, Any], topic: str, fill: Fill
 ) -> None:
     fill(topic, 3)
     values: list[str] = []
@@ -120,7 +120,7 @@ def test_consumer_loop_distinguishes_errors_from_messages(
 
 
 def test_consumer_commits_every_few_messages(
-    kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
+    kafka: Any, base: dict[str, Any], topic: str, fill: Fill
 ) -> None:
     fill(topic, 12)
     commits: list[tuple[Any, list[Any]]] = []
@@ -151,7 +151,7 @@ def test_consumer_commits_every_few_messages(
 
 
 def test_consumer_stores_offsets_after_processing(
-    kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
+    kafka: Any, base: dict[str, Any], topic: str, fill: Fill
 ) -> None:
     fill(topic, 4)
     config = {**base, "enable.auto.offset.store": False, "enable.auto.commit": True}
@@ -171,8 +171,8 @@ def test_consumer_prints_assignment_statistics_and_logs(
     kafka: Any,
     base: dict[str, Any],
     topic: str,
-    fill: Callable[..., None],
-    wait_until: Callable[..., None],
+    fill: Fill,
+    wait_until: WaitUntil,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fill(topic, 1)
@@ -212,8 +212,8 @@ def test_read_process_write_in_transactions(
     base: dict[str, Any],
     cluster: Any,
     topic: str,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
+    unique: Unique,
+    fill: Fill,
 ) -> None:
     fill(topic, 6)
     target = unique("target")
@@ -249,7 +249,7 @@ def test_read_process_write_in_transactions(
 
 
 def test_failed_transaction_is_handled_by_the_errors_flags(
-    kafka: Any, servers: str, topic: str, unique: Callable[[str], str]
+    kafka: Any, servers: str, topic: str, unique: Unique
 ) -> None:
     producer = kafka.Producer({"bootstrap.servers": servers, "transactional.id": unique("eos")})
     producer.init_transactions(WAIT_S)
@@ -299,7 +299,7 @@ def test_metadata_is_listed(kafka: Any, servers: str, topic: str) -> None:
 
 
 def test_lag_is_watermark_minus_position(
-    kafka: Any, base: dict[str, Any], topic: str, fill: Callable[..., None]
+    kafka: Any, base: dict[str, Any], topic: str, fill: Fill
 ) -> None:
     fill(topic, 8)
     with kafka.Consumer({**base, "enable.auto.commit": False}) as consumer:
@@ -312,7 +312,7 @@ def test_lag_is_watermark_minus_position(
 
 
 def test_consumer_of_version_0_9(
-    kafka: Any, servers: str, topic: str, unique: Callable[[str], str], fill: Callable[..., None]
+    kafka: Any, servers: str, topic: str, unique: Unique, fill: Fill
 ) -> None:
     fill(topic, 2)
     commits: list[tuple[Any, list[Any]]] = []

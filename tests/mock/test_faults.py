@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, WaitUntil
 from machine import WAIT_S
+
+from cykafka.testing import MockCluster
 
 
 def serve_until_reported(
-    wait_until: Callable[..., None], producer: Any, errors: list[Any], count: int = 1
+    wait_until: WaitUntil, producer: Any, errors: list[Any], count: int = 1
 ) -> None:
     wait_until(lambda: len(errors) >= count, lambda: producer.poll(0.1))
 
 
 def test_retriable_error_of_the_broker_is_not_reported(
-    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+    mock_cluster: MockCluster, make_producer: MakeProducer, kafka: Any
 ) -> None:
     errors: list[Any] = []
     config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "retry.backoff.ms": 10}
@@ -31,10 +36,7 @@ def test_retriable_error_of_the_broker_is_not_reported(
 
 
 def test_message_waits_for_the_broker_to_come_back(
-    mock_cluster: Any,
-    make_producer: Callable[..., Any],
-    kafka: Any,
-    wait_until: Callable[..., None],
+    mock_cluster: MockCluster, make_producer: MakeProducer, kafka: Any, wait_until: WaitUntil
 ) -> None:
     calls: list[Any] = []
     errors: list[Any] = []
@@ -61,11 +63,11 @@ def test_message_waits_for_the_broker_to_come_back(
 
 
 def test_consumer_continues_after_the_broker_came_back(
-    mock_cluster: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    mock_cluster: MockCluster,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     kafka: Any,
-    read: Callable[..., list[Any]],
+    read: Read,
 ) -> None:
     quick = {
         "bootstrap.servers": mock_cluster.bootstrap_servers,
@@ -90,10 +92,10 @@ def test_consumer_continues_after_the_broker_came_back(
 
 @pytest.mark.parametrize("with_on_lost", [True, False])
 def test_lost_assignment_calls_on_lost_if_given(
-    mock_cluster: Any,
-    make_consumer: Callable[..., Any],
+    mock_cluster: MockCluster,
+    make_consumer: MakeConsumer,
     kafka: Any,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     with_on_lost: bool,
 ) -> None:
     calls: list[tuple[str, list[int]]] = []
@@ -123,7 +125,7 @@ def test_lost_assignment_calls_on_lost_if_given(
 
 
 def test_fenced_producer_gets_a_fatal_error(
-    mock_cluster: Any, make_producer: Callable[..., Any], kafka: Any
+    mock_cluster: MockCluster, make_producer: MakeProducer, kafka: Any
 ) -> None:
     producer = make_producer(
         {"bootstrap.servers": mock_cluster.bootstrap_servers, "transactional.id": "fenced"}
@@ -146,10 +148,7 @@ def test_fenced_producer_gets_a_fatal_error(
 
 
 def test_refused_commit_is_raised_or_reported(
-    mock_cluster: Any,
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    wait_until: Callable[..., None],
+    mock_cluster: MockCluster, make_consumer: MakeConsumer, kafka: Any, wait_until: WaitUntil
 ) -> None:
     reports: list[tuple[Any, Any]] = []
     refused = kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -174,7 +173,7 @@ def test_refused_commit_is_raised_or_reported(
 
 @pytest.mark.parametrize("method", ["get_watermark_offsets", "committed", "offsets_for_times"])
 def test_request_with_a_slow_answer_times_out(
-    mock_cluster: Any, make_consumer: Callable[..., Any], kafka: Any, method: str
+    mock_cluster: MockCluster, make_consumer: MakeConsumer, kafka: Any, method: str
 ) -> None:
     mock_cluster.create_topic("any", 1)
     consumer = make_consumer({"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -188,3 +187,41 @@ def test_request_with_a_slow_answer_times_out(
 
     assert caught.value.args[0] == kafka.KafkaError._TIMED_OUT
     mock_cluster.set_rtt(0)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("protocol", "hint"), [("plaintext", "SSL listener?"), ("ssl", "PLAINTEXT broker listener?")]
+)
+def test_listener_of_the_other_protocol_is_named(
+    make_producer: MakeProducer, wait_until: WaitUntil, protocol: str, hint: str
+) -> None:
+    """A listener closes the connection when it does not understand the first bytes."""
+    errors: list[str] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def close_connections() -> None:
+        with contextlib.suppress(OSError):  # the listener is closed
+            while True:
+                connection, _ = listener.accept()
+                connection.recv(1)
+                # The unread bytes make it a reset.
+                connection.close()
+
+    closing = threading.Thread(target=close_connections)
+    closing.start()
+    try:
+        producer = make_producer(
+            {
+                "bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}",
+                "security.protocol": protocol,
+                "error_cb": lambda error: errors.append(error.str()),
+            }
+        )
+        wait_until(lambda: len(errors) >= 2, lambda: producer.poll(0.1))
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        closing.join(WAIT_S)
+
+    assert any(hint in error for error in errors[:2]), errors

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, RunScript, Unique, WaitUntil
 from machine import WAIT_S, wake_up_s
 
 from cykafka.testing import MockCluster
@@ -82,9 +83,7 @@ def new_consumer(kafka: ModuleType, servers: str) -> Any:
     return kafka.Consumer({"bootstrap.servers": servers, "group.id": "giving", "log_level": 0})
 
 
-def known(
-    kafka: ModuleType, cluster: MockCluster, unique: Callable[[str], str]
-) -> tuple[Any, str]:
+def known(kafka: ModuleType, cluster: MockCluster, unique: Unique) -> tuple[Any, str]:
     """A consumer that knows the cluster, its coordinator and a topic's leaders."""
     topic = unique("topic")
     cluster.create_topic(topic, 1)
@@ -130,7 +129,7 @@ def closed_while_asking(
 
 @pytest.mark.parametrize("question", EARLY)
 def test_close_does_not_wait_for_a_request_to_a_silent_broker(
-    kafka: ModuleType, silent: str, unique: Callable[[str], str], question: str
+    kafka: ModuleType, silent: str, unique: Unique, question: str
 ) -> None:
     measured = [
         closed_while_asking(kafka, new_consumer(kafka, silent), EARLY[question], unique("topic"))
@@ -160,7 +159,7 @@ def test_close_does_not_wait_for_the_list_of_groups(kafka: ModuleType, silent: s
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_close_does_not_wait_for_a_request_to_a_slow_broker(
-    kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
+    kafka: ModuleType, slow: MockCluster, unique: Unique, question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
     slow.set_rtt(int(SLOW_S * 1000))
@@ -172,7 +171,7 @@ def test_close_does_not_wait_for_a_request_to_a_slow_broker(
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_close_does_not_wait_for_a_request_to_a_broker_that_is_down(
-    kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
+    kafka: ModuleType, slow: MockCluster, unique: Unique, question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
     slow.broker_down()
@@ -194,7 +193,7 @@ def test_close_does_not_wait_for_a_request_to_a_broker_that_is_down(
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_slow_answer_within_the_timeout_is_returned(
-    kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str], question: str
+    kafka: ModuleType, slow: MockCluster, unique: Unique, question: str
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
     quick = QUESTIONS[question](kafka, consumer, topic)
@@ -268,7 +267,7 @@ def test_signal_handler_that_closes_ends_the_request(kafka: ModuleType, silent: 
 
 
 def test_signal_handler_that_closes_ends_the_request_to_a_slow_broker(
-    kafka: ModuleType, slow: MockCluster, unique: Callable[[str], str]
+    kafka: ModuleType, slow: MockCluster, unique: Unique
 ) -> None:
     consumer, topic = known(kafka, slow, unique)
     slow.set_rtt(int(SLOW_S * 1000))
@@ -288,10 +287,7 @@ def test_signal_handler_that_closes_ends_the_request_to_a_slow_broker(
 
 
 def test_requests_work_in_rebalance_callbacks(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    topic: str,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, make_consumer: MakeConsumer, topic: str, wait_until: WaitUntil
 ) -> None:
     answers: dict[str, Any] = {}
 
@@ -438,10 +434,7 @@ producer.commit_transaction(20)
     ids=["repeated", "committed", "aborted", "closed", "interrupted-again"],
 )
 def test_interrupted_offsets_of_a_transaction(
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-    cluster: Any,
-    topic: str,
-    rest: str,
+    run_script: RunScript, cluster: Any, topic: str, rest: str
 ) -> None:
     end = """
 producer.close()

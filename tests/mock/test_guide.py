@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique
 from guides import ROOT, blocks
 from machine import WAIT_S
 
@@ -59,7 +60,7 @@ def guide() -> dict[str, Any]:
 
 
 @pytest.fixture
-def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
+def reading(make_consumer: MakeConsumer) -> Callable[..., Reading]:
     def reading(topic: str, count: int, config: dict[str, Any] | None = None) -> Reading:
         # On the mock a classic group does not readmit a member for a while.
         consumer = make_consumer({"group.protocol": "consumer", **(config or {})})
@@ -69,7 +70,10 @@ def reading(make_consumer: Callable[..., Any]) -> Callable[..., Reading]:
     return reading
 
 
-PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = [
+    *("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -100,8 +104,7 @@ def test_readme(cluster: Any) -> None:
     names: dict[str, Any] = {"print": show}
     pages = ("README.md", "docs/reading.md", "docs/switching.md", "docs/testing.md")
     for block in (block for page in pages for block in blocks(page)):
-        # test_queue_example_of_the_readme_runs, tests/spark and tests/broker run the other blocks.
-        if any(name in block for name in ("KafkaCluster", "pip_services4", "spark")):
+        if "KafkaCluster" in block:  # tests/broker runs it
             continue
         reading = "subscribe(" in block
         readers += reading
@@ -112,23 +115,12 @@ def test_readme(cluster: Any) -> None:
         except Seen:
             assert reading
 
-    assert readers == 4
+    assert readers == 3
     assert sum("orders [" in str(line[0]) for line in lines) == 1000
     assert [line[2] for line in lines if len(line) == 4] == [b"web"] * 2  # headers by batches()
 
 
-@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
-def test_queue_example_of_the_readme_runs(mock_cluster: Any) -> None:
-    mock_cluster.create_topic("orders", 1)
-    (block,) = (each for each in blocks("README.md") if "pip_services4" in each)
-    lines: list[Any] = []
-    source = block.replace("localhost:9092", mock_cluster.bootstrap_servers)
-    exec(compile(source, "README.md", "exec"), {"print": lines.append})
-
-    assert lines == ["ABC"]
-
-
-def test_ingest(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+def test_ingest(guide: Any, make_producer: MakeProducer, topic: str, reading: Any) -> None:
     rows = ({"id": n, "user": f"u{n % 7}"} for n in range(2_500))
 
     assert guide["ingest"](make_producer(), topic, rows, size=100) == 2_500
@@ -163,7 +155,7 @@ def test_ingest_resends_records_that_timed_out(guide: Any, topic: str) -> None:
 
 
 def test_ingest_does_not_resend_permanent_failures(
-    guide: Any, make_producer: Any, topic: str
+    guide: Any, make_producer: MakeProducer, topic: str
 ) -> None:
     rows = [{"user": "u", "text": "x" * 2_000_000}]
 
@@ -171,7 +163,7 @@ def test_ingest_does_not_resend_permanent_failures(
         guide["ingest"](make_producer(), topic, rows)
 
 
-def test_handle(guide: Any, make_producer: Any, topic: str) -> None:
+def test_handle(guide: Any, make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer()
 
     async def serve() -> list[tuple[int, int]]:
@@ -181,7 +173,7 @@ def test_handle(guide: Any, make_producer: Any, topic: str) -> None:
 
 
 def test_parquet_round_trips(
-    guide: Any, make_producer: Any, topic: str, reading: Any, tmp_path: Path
+    guide: Any, make_producer: MakeProducer, topic: str, reading: Any, tmp_path: Path
 ) -> None:
     users = [f"u{n % 9}" for n in range(3_000)]
     events = [f'{{"n": {n}}}' for n in range(3_000)]
@@ -198,7 +190,7 @@ def test_parquet_round_trips(
 
 
 def test_polars_and_duckdb_read_a_batch(
-    guide: Any, make_producer: Any, topic: str, reading: Any
+    guide: Any, make_producer: MakeProducer, topic: str, reading: Any
 ) -> None:
     make_producer().publish(topic, ["a", "bbb", None], partitions=[0, 1, 1]).wait(WAIT_S)
     (batch,) = reading(topic, 3).batches(10)
@@ -207,7 +199,7 @@ def test_polars_and_duckdb_read_a_batch(
     assert guide["largest"](batch) == 3
 
 
-def test_copy(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
+def test_copy(guide: Any, make_producer: MakeProducer, topic: str, reading: Any) -> None:
     producer = make_producer()
     columns = {"keys": ["k", None], "headers": [{"h": b"1"}, None], "timestamps": [1000, 2000]}
     producer.publish(topic, ["a", None], partitions=[2, 3], **columns).wait(WAIT_S)
@@ -225,11 +217,11 @@ def test_copy(guide: Any, make_producer: Any, topic: str, reading: Any) -> None:
 
 def test_archive_is_complete_after_a_crash(
     guide: Any,
-    make_producer: Any,
+    make_producer: MakeProducer,
     topic: str,
     reading: Any,
     tmp_path: Path,
-    unique: Callable[[str], str],
+    unique: Unique,
 ) -> None:
     make_producer().publish(topic, [str(n) for n in range(500)], partitions=0).wait(WAIT_S)
     group = {"group.id": unique("archive")}
@@ -249,7 +241,7 @@ def test_archive_is_complete_after_a_crash(
 
 
 def test_rows_and_word_counts_are_published(
-    guide: Any, make_producer: Any, topic: str, reading: Any
+    guide: Any, make_producer: MakeProducer, topic: str, reading: Any
 ) -> None:
     producer = make_producer({"partitioner": "random"})
     floats = np.asfortranarray(np.arange(12.0).reshape(4, 3))
@@ -295,7 +287,7 @@ def tracked(cluster: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def transactional(cluster: Any, unique: Any) -> Iterator[Transactional]:
+def transactional(cluster: Any, unique: Unique) -> Iterator[Transactional]:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}
     with Transactional(config, **{"transactional.id": unique("transform")}) as producer:
         producer.calls = []
@@ -312,7 +304,7 @@ class Ending(Consumer):
 
 
 @pytest.fixture
-def ending(cluster: Any, unique: Any) -> Iterator[Callable[[str, int], Ending]]:
+def ending(cluster: Any, unique: Unique) -> Iterator[Callable[[str, int], Ending]]:
     with contextlib.ExitStack() as stack:
 
         def ending(topic: str, count: int) -> Ending:
@@ -336,13 +328,13 @@ def ending(cluster: Any, unique: Any) -> Iterator[Callable[[str, int], Ending]]:
 
 def test_transform(
     guide: Any,
-    make_producer: Any,
+    make_producer: MakeProducer,
     topic: str,
     reading: Any,
     ending: Any,
     transactional: Transactional,
     cluster: Any,
-    unique: Any,
+    unique: Unique,
 ) -> None:
     target = unique("transformed")
     cluster.create_topic(target, 1)
@@ -357,13 +349,15 @@ def test_transform(
     (batch,) = reading(target, 3).batches(10)
     assert sorted(batch.values()) == [b"A", b"B", b"C"]
     positions = consumer.position(consumer.assignment())
-    assert {each.partition: each.offset for each in positions if each.offset >= 0} == {0: 1, 1: 2}
+    assert {
+        position.partition: position.offset for position in positions if position.offset >= 0
+    } == {0: 1, 1: 2}
     assert set(transactional.calls) == {"commit"}
 
 
 def test_transform_aborts_if_a_record_is_refused(
     guide: Any,
-    make_producer: Any,
+    make_producer: MakeProducer,
     topic: str,
     ending: Any,
     transactional: Transactional,
@@ -397,7 +391,7 @@ def aio_guide() -> dict[str, Any]:
 
 
 def test_asyncio_guide_sends_and_reads(
-    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Unique
 ) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers}
     reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
@@ -419,7 +413,7 @@ def test_asyncio_guide_sends_and_reads(
 
 
 def test_asyncio_guide_commits_when_partitions_are_revoked(
-    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Unique
 ) -> None:
     config = {"bootstrap.servers": cluster.bootstrap_servers}
     reader = {**config, "group.id": unique("group"), "auto.offset.reset": "earliest"}
@@ -437,17 +431,17 @@ def test_asyncio_guide_commits_when_partitions_are_revoked(
             await aio_guide["read_with_callbacks"](reader, topic, handle)
         async with aio_guide["AsyncConsumer"](reader) as consumer:
             partitions = [
-                TopicPartition(topic, each)
-                for each in (await consumer.list_topics(topic)).topics[topic].partitions
+                TopicPartition(topic, partition)
+                for partition in (await consumer.list_topics(topic)).topics[topic].partitions
             ]
             committed = await consumer.committed(partitions)
-        assert [each.offset for each in committed if each.offset > 0] == [1]
+        assert [item.offset for item in committed if item.offset > 0] == [1]
 
     asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
 
 def test_asyncio_guide_pipes_in_transactions(
-    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Unique
 ) -> None:
     target = unique("target")
     cluster.create_topic(target, 1)
@@ -461,14 +455,14 @@ def test_asyncio_guide_pipes_in_transactions(
             consumer.assign([TopicPartition(target, 0, 0)])
             found: list[bytes] = []
             while len(found) < 5:
-                found += [each.value() for each in await consumer.consume(5, 1)]
+                found += [item.value() for item in await consumer.consume(5, 1)]
             return found
 
     assert sorted(asyncio.run(asyncio.wait_for(main(), WAIT_S))) == [b"A", b"A", b"A", b"B", b"B"]
 
 
 def test_asyncio_guide_ends_a_service(
-    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Callable[[str], str]
+    aio_guide: dict[str, Any], cluster: Any, topic: str, unique: Unique
 ) -> None:
     target = unique("target")
     cluster.create_topic(target, 1)
@@ -486,9 +480,9 @@ def test_asyncio_guide_ends_a_service(
     asyncio.run(asyncio.wait_for(main(), WAIT_S))
     with Consumer(reader) as consumer:
         partitions = [
-            TopicPartition(topic, each)
-            for each in consumer.list_topics(topic).topics[topic].partitions
+            TopicPartition(topic, partition)
+            for partition in consumer.list_topics(topic).topics[topic].partitions
         ]
-        committed = sum(max(each.offset, 0) for each in consumer.committed(partitions))
+        committed = sum(max(item.offset, 0) for item in consumer.committed(partitions))
         _, sent = consumer.get_watermark_offsets(TopicPartition(target, 0))
     assert 1 <= committed == sent <= 3

@@ -113,3 +113,30 @@ def test_refused_records_are_sent_again_whatever_the_broker_accepts_later(
     with Consumer(servers) as consumer:
         _, end = consumer.get_watermark_offsets(TopicPartition("t", 0))
     assert end == 1 + len(delivered)
+
+
+def test_refused_request_is_sent_again_without_a_pause(tracked: MockCluster) -> None:
+    """The records behind it wait in the output queue, and return to their own."""
+    config = {
+        "bootstrap.servers": tracked.bootstrap_servers,
+        "enable.idempotence": True,
+        "max.in.flight": 1,
+        "batch.num.messages": 10,
+        "retry.backoff.ms": 10,
+        "topic.metadata.refresh.interval.ms": -1,
+    }
+    delivered: list[object] = []
+    waits = []
+    with Producer(config) as producer:
+        producer.produce("t", "first")
+        assert producer.flush(WAIT_S) == 0
+        tracked.set_rtt(20)
+        for _ in range(8):
+            tracked.push_request_errors("Produce", [KafkaError.NOT_ENOUGH_REPLICAS])
+            begun = time.monotonic()
+            produce(producer, 2, delivered)
+            while len(producer):
+                producer.poll(WAIT_S)
+            waits.append(time.monotonic() - begun)
+    assert delivered == [None] * 10 * 2 * 8
+    assert min(waits) < 0.5, waits  # a thread that misses its wake-up sleeps for 1 s

@@ -6,11 +6,11 @@ import json
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trustme
+from fixture_types import MakeConsumer, MakeProducer, Read, WaitUntil
 from machine import WAIT_S
 from relay import FIND_COORDINATOR, METADATA, Switch, serving
 
@@ -56,11 +56,7 @@ class AtIPv6(Switch):
 
 
 def test_records_groups_and_transactions_at_an_ipv6_address(
-    cluster: Any,
-    topic: str,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    cluster: Any, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer, read: Read
 ) -> None:
     seen: list[str] = []
     with serving(AtIPv6(cluster.bootstrap_servers)) as broker:
@@ -96,8 +92,8 @@ def test_records_groups_and_transactions_at_an_ipv6_address(
 def test_certificate_of_an_ipv6_address_is_checked_by_its_address(
     cluster: Any,
     topic: str,
-    make_producer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    wait_until: WaitUntil,
     tmp_path: Any,
     name: str,
     trusted: bool,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import WaitUntil
 from guides import ROOT, blocks
 from machine import WAIT_S
 from opentelemetry import trace
@@ -32,9 +33,9 @@ def names() -> Iterator[dict[str, Any]]:
     """What the blocks define; their clients are closed at the end."""
     names: dict[str, Any] = {}
     yield names
-    for each in names.values():
-        if isinstance(each, (Producer, Consumer, TracedProducer, TracedConsumer)):
-            each.close()
+    for value in names.values():
+        if isinstance(value, (Producer, Consumer, TracedProducer, TracedConsumer)):
+            value.close()
     names.clear()
 
 
@@ -52,7 +53,7 @@ def run(cluster: Any, topic: str, names: dict[str, Any]) -> Callable[[str], None
 
 
 def test_statistics_are_shown(
-    run: Callable[[str], None], names: dict[str, Any], wait_until: Callable[..., None]
+    run: Callable[[str], None], names: dict[str, Any], wait_until: WaitUntil
 ) -> None:
     lines: list[str] = []
     names["print"] = lambda *words: lines.append(" ".join(map(str, words)))
@@ -66,7 +67,7 @@ def test_statistics_are_shown(
 def test_metrics_are_served(
     run: Callable[[str], None],
     names: dict[str, Any],
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry, ports = CollectorRegistry(), []

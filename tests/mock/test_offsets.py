@@ -6,11 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, RunScript, Unique, WaitUntil
 from machine import WAIT_S
+from relay import (
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FETCH,
+    ReplacingRelay,
+    StallingRelay,
+    serving,
+)
 
 
 @pytest.fixture
-def partition(kafka: Any, topic: str, fill: Callable[..., None]) -> Any:
+def partition(kafka: Any, topic: str, fill: Fill) -> Any:
     """A partition that holds ten messages."""
     fill(topic, 10)
     return kafka.TopicPartition(topic, 0)
@@ -70,10 +79,7 @@ def test_commit_without_read_messages_is_an_error(consumer: Any, kafka: Any) -> 
 
 
 def test_commit_is_asynchronous_by_default_and_reports(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    partition: Any,
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, kafka: Any, partition: Any, wait_until: WaitUntil
 ) -> None:
     reports: list[tuple[Any, Any]] = []
     consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
@@ -88,10 +94,7 @@ def test_commit_is_asynchronous_by_default_and_reports(
 
 
 def test_commit_accepts_the_old_name_of_asynchronous(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    partition: Any,
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, kafka: Any, partition: Any, wait_until: WaitUntil
 ) -> None:
     reports: list[tuple[Any, Any]] = []
     consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
@@ -103,7 +106,7 @@ def test_commit_accepts_the_old_name_of_asynchronous(
 
 
 def test_commit_reports_a_failure_to_on_commit(
-    make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
+    make_consumer: MakeConsumer, kafka: Any, wait_until: WaitUntil
 ) -> None:
     reports: list[tuple[Any, Any]] = []
     consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
@@ -115,10 +118,7 @@ def test_commit_reports_a_failure_to_on_commit(
 
 
 def test_commit_synchronous_is_answered_and_not_reported(
-    make_consumer: Callable[..., Any],
-    kafka: Any,
-    partition: Any,
-    wait_until: Callable[..., None],
+    make_consumer: MakeConsumer, kafka: Any, partition: Any, wait_until: WaitUntil
 ) -> None:
     reports: list[tuple[Any, Any]] = []
     consumer = make_consumer({"on_commit": lambda *report: reports.append(report)})
@@ -132,7 +132,7 @@ def test_commit_synchronous_is_answered_and_not_reported(
 
 @pytest.mark.parametrize("method", ["commit", "store_offsets"])
 def test_message_and_offsets_exclude_each_other(
-    make_consumer: Callable[..., Any], kafka: Any, method: str
+    make_consumer: MakeConsumer, kafka: Any, method: str
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     message = kafka.Message(topic="any", partition=0, offset=1)
@@ -143,7 +143,7 @@ def test_message_and_offsets_exclude_each_other(
 
 @pytest.mark.parametrize("method", ["commit", "store_offsets"])
 def test_event_has_no_offset_to_store(
-    make_consumer: Callable[..., Any], kafka: Any, topic: str, method: str
+    make_consumer: MakeConsumer, kafka: Any, topic: str, method: str
 ) -> None:
     consumer = make_consumer({"enable.partition.eof": True, "enable.auto.offset.store": False})
     consumer.assign([kafka.TopicPartition(topic, 0)])
@@ -156,7 +156,7 @@ def test_event_has_no_offset_to_store(
 
 
 def test_commit_commits_the_stored_offsets(
-    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+    make_consumer: MakeConsumer, kafka: Any, partition: Any
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([partition])
@@ -185,7 +185,7 @@ def test_store_offsets_with_automatic_storing_is_an_error(
 
 
 def test_store_offsets_of_a_partition_not_assigned_is_an_error(
-    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+    make_consumer: MakeConsumer, kafka: Any, partition: Any
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
     consumer.assign([partition])
@@ -196,7 +196,7 @@ def test_store_offsets_of_a_partition_not_assigned_is_an_error(
     assert caught.value.args[0] == kafka.KafkaError._STATE
 
 
-def test_store_offsets_without_arguments_is_an_error(make_consumer: Callable[..., Any]) -> None:
+def test_store_offsets_without_arguments_is_an_error(make_consumer: MakeConsumer) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
 
     with pytest.raises(ValueError, match="message or offsets"):
@@ -204,7 +204,7 @@ def test_store_offsets_without_arguments_is_an_error(make_consumer: Callable[...
 
 
 def test_auto_commit_keeps_the_position_over_close(
-    make_consumer: Callable[..., Any], partition: Any, unique: Callable[[str], str]
+    make_consumer: MakeConsumer, partition: Any, unique: Unique
 ) -> None:
     config = {"group.id": unique("group"), "enable.auto.commit": True}
     first = make_consumer(config)
@@ -287,8 +287,8 @@ def test_empty_metadata_is_an_empty_text(consumer: Any, kafka: Any, partition: A
 
 
 @pytest.mark.parametrize("fields", [{}, {"topic": "t"}, {"topic": "t", "partition": 0}], ids=repr)
-def test_store_offsets_of_a_message_without_an_offset_is_librdkafkas_error(
-    make_consumer: Callable[..., Any], kafka: Any, fields: dict[str, Any]
+def test_store_offsets_without_an_offset_raises_librdkafkas_error(
+    make_consumer: MakeConsumer, kafka: Any, fields: dict[str, Any]
 ) -> None:
     consumer = make_consumer({"enable.auto.offset.store": False})
 
@@ -300,8 +300,8 @@ def test_store_offsets_of_a_message_without_an_offset_is_librdkafkas_error(
 
 
 @pytest.mark.ours
-def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
-    make_consumer: Callable[..., Any], kafka: Any, partition: Any
+def test_store_offsets_without_an_offset_keeps_the_stored_offset(
+    make_consumer: MakeConsumer, kafka: Any, partition: Any
 ) -> None:
     """confluent_kafka sets the offset to a special value with another meaning, or crashes."""
     consumer = make_consumer({"enable.auto.offset.store": False})
@@ -318,7 +318,7 @@ def test_store_offsets_of_a_message_without_an_offset_keeps_what_is_stored(
 # confluent_kafka raises SystemError for a message without a topic.
 @pytest.mark.ours
 def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
-    make_consumer: Callable[..., Any], kafka: Any, wait_until: Callable[..., None]
+    make_consumer: MakeConsumer, kafka: Any, wait_until: WaitUntil
 ) -> None:
     calls: list[Any] = []
     consumer = make_consumer(on_commit=lambda error, offsets: calls.append(error))
@@ -334,7 +334,7 @@ def test_commit_of_a_message_without_an_offset_is_librdkafkas_answer(
 
 @pytest.mark.parametrize("method", ["store_offsets", "commit"])
 def test_error_for_a_message_with_an_error_names_it_and_the_call(
-    make_consumer: Callable[..., Any], kafka: Any, method: str
+    make_consumer: MakeConsumer, kafka: Any, method: str
 ) -> None:
     message = kafka.Message("t", 0, 5, error=kafka.KafkaError(3))
 
@@ -351,7 +351,7 @@ def test_error_for_a_message_with_an_error_names_it_and_the_call(
 @pytest.mark.ours
 @pytest.mark.usefixtures("no_threads")
 def test_error_of_a_call_that_cannot_start_a_thread_is_retriable(
-    cluster: Any, topic: str, run_script: Callable[..., Any]
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
     done = run_script(
         """
@@ -376,3 +376,63 @@ def test_error_of_a_call_that_cannot_start_a_thread_is_retriable(
         topic,
     )
     assert (done.returncode, done.stdout) == (0, "_CRIT_SYS_RESOURCE True\n1\n"), done.stderr
+
+
+@pytest.mark.ours
+def test_cut_response_with_committed_offsets_is_an_error(
+    kafka: Any, cluster: Any, topic: str, make_consumer: MakeConsumer
+) -> None:
+    with serving(ReplacingRelay(cluster.bootstrap_servers, OFFSET_FETCH, b"\0")) as relay:
+        consumer = make_consumer({"bootstrap.servers": relay.bootstrap_servers, "group.id": topic})
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+
+        error = consumer.poll(WAIT_S).error()
+
+        assert error.code() == kafka.KafkaError._UNDERFLOW
+        assert "committed offsets" in error.str()
+        consumer.close()
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    ("number", "question"),
+    [
+        (OFFSET_FETCH, lambda consumer, partition: consumer.committed([partition], WAIT_S)),
+        (
+            LIST_OFFSETS,
+            lambda consumer, partition: consumer.offsets_for_times([partition], WAIT_S),
+        ),
+        (
+            LIST_OFFSETS,
+            lambda consumer, partition: consumer.get_watermark_offsets(partition, WAIT_S),
+        ),
+        (LIST_OFFSETS, lambda consumer, partition: consumer.watermarks([partition], WAIT_S)),
+        (METADATA, lambda consumer, partition: consumer.list_topics(partition.topic, WAIT_S)),
+    ],
+    ids=["committed", "times", "watermarks", "many watermarks", "topics"],
+)
+def test_question_outlives_a_request_that_times_out(
+    kafka: Any,
+    cluster: Any,
+    topic: str,
+    make_consumer: MakeConsumer,
+    number: int,
+    question: Callable[[Any, Any], Any],
+) -> None:
+    partition = kafka.TopicPartition(topic, 0, 0)
+    with serving(StallingRelay(cluster.bootstrap_servers, number)) as relay:
+        consumer = make_consumer(
+            {
+                "bootstrap.servers": relay.bootstrap_servers,
+                "socket.timeout.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        question(consumer, partition)
+
+        relay.stall_next()
+        assert question(consumer, partition)
+
+        assert relay.stalled
+        relay.resume()
+        consumer.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -17,6 +18,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from cykafka import KafkaError, KafkaException, Message
 from cykafka.otel import TracedConsumer, TracedProducer
 from cykafka.serialization import StringSerializer
+
+MakeTracedProducer = Callable[..., TracedProducer]
+MakeTracedConsumer = Callable[..., TracedConsumer]
+Spans = Callable[..., list[ReadableSpan]]
+TakeMessage = Callable[[], Message]
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PARENT_SPAN = 0xB7AD6B7169203331
@@ -36,7 +42,7 @@ def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
 
 
 @pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> Callable[..., list[ReadableSpan]]:
+def spans(exporter: InMemorySpanExporter) -> Spans:
     """The ended spans whose name begins so, in the order of their ends."""
 
     def spans(prefix: str = "") -> list[ReadableSpan]:
@@ -46,23 +52,17 @@ def spans(exporter: InMemorySpanExporter) -> Callable[..., list[ReadableSpan]]:
 
 
 @pytest.fixture
-def traced_producer(
-    make_producer: Callable[..., Any], provider: TracerProvider
-) -> Callable[..., TracedProducer]:
+def traced_producer(make_producer: MakeProducer, provider: TracerProvider) -> MakeTracedProducer:
     return lambda **config: TracedProducer(make_producer(config), tracer_provider=provider)
 
 
 @pytest.fixture
-def traced_consumer(
-    make_consumer: Callable[..., Any], provider: TracerProvider
-) -> Callable[..., TracedConsumer]:
+def traced_consumer(make_consumer: MakeConsumer, provider: TracerProvider) -> MakeTracedConsumer:
     return lambda **config: TracedConsumer(make_consumer(config), tracer_provider=provider)
 
 
 @pytest.fixture
-def message(
-    traced_consumer: Callable[..., TracedConsumer], topic: str, wait_until: Callable[..., None]
-) -> Callable[[], Message]:
+def message(traced_consumer: MakeTracedConsumer, topic: str, wait_until: WaitUntil) -> TakeMessage:
     """Read the next message."""
     consumers: list[TracedConsumer] = []
 
@@ -95,10 +95,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 
 def test_produce_makes_a_span_that_ends_with_the_delivery(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
-    cluster: Any,
+    traced_producer: MakeTracedProducer, spans: Spans, topic: str, cluster: Any
 ) -> None:
     producer = traced_producer(**{"client.id": "orders"})
     producer.produce(topic, "order 1", key="k1", partition=2)
@@ -124,10 +121,7 @@ def test_produce_makes_a_span_that_ends_with_the_delivery(
 
 
 def test_record_carries_the_context_beside_its_own_headers(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     producer = traced_producer()
     for own in ({"source": b"web"}, [("source", b"web"), ("source", None)], None):
@@ -145,9 +139,9 @@ def test_record_carries_the_context_beside_its_own_headers(
 )
 def test_record_with_a_context_keeps_it_and_its_span_links_to_it(
     headers: Any,
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
+    traced_producer: MakeTracedProducer,
+    spans: Spans,
+    message: TakeMessage,
     topic: str,
 ) -> None:
     producer = traced_producer()
@@ -162,10 +156,7 @@ def test_record_with_a_context_keeps_it_and_its_span_links_to_it(
 
 
 def test_context_that_is_not_valid_is_replaced(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     # A consumer takes the first traceparent, so the wrong one must go.
     producer = traced_producer()
@@ -192,16 +183,16 @@ def test_context_that_is_not_valid_is_replaced(
     ],
 )
 def test_wrong_arguments_have_the_errors_of_the_producer(
-    arguments: dict[str, Any], text: str, traced_producer: Callable[..., TracedProducer]
+    arguments: dict[str, Any], text: str, traced_producer: MakeTracedProducer
 ) -> None:
     producer = traced_producer()
-    for each in (producer, producer.producer):
+    for item in (producer, producer.producer):
         with pytest.raises(TypeError, match=text):
-            each.produce("topic", "x", **arguments)
+            item.produce("topic", "x", **arguments)
 
 
 def test_callback_that_is_false_is_still_called(
-    traced_producer: Callable[..., TracedProducer], topic: str
+    traced_producer: MakeTracedProducer, topic: str
 ) -> None:
     class Outcomes(list[Any]):  # empty, so it is False
         def __call__(self, error: KafkaError | None, message: Message) -> None:
@@ -216,10 +207,7 @@ def test_callback_that_is_false_is_still_called(
 
 
 def test_span_of_a_record_is_a_child_of_the_current_span(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    provider: TracerProvider,
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, provider: TracerProvider, topic: str
 ) -> None:
     producer = traced_producer()
     with provider.get_tracer("app").start_as_current_span("request") as request:
@@ -232,9 +220,7 @@ def test_span_of_a_record_is_a_child_of_the_current_span(
 
 
 def test_failed_delivery_is_the_status_and_reaches_the_callback(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, topic: str
 ) -> None:
     errors: list[KafkaError | None] = []
     producer = traced_producer()
@@ -252,11 +238,7 @@ def test_failed_delivery_is_the_status_and_reaches_the_callback(
 
 @pytest.mark.parametrize("way", ["close", "abort"])
 def test_spans_of_records_that_are_never_sent_end(
-    way: str,
-    make_transactional: Callable[..., Any],
-    provider: TracerProvider,
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
+    way: str, make_transactional: MakeProducer, provider: TracerProvider, spans: Spans, topic: str
 ) -> None:
     raw = make_transactional(**{"linger.ms": 30_000})
     producer = TracedProducer(raw, tracer_provider=provider)
@@ -275,7 +257,7 @@ def test_spans_of_records_that_are_never_sent_end(
 
 
 def test_callback_of_the_configuration_is_still_called(
-    traced_producer: Callable[..., TracedProducer], topic: str
+    traced_producer: MakeTracedProducer, topic: str
 ) -> None:
     offsets: list[int | None] = []
     producer = traced_producer(on_delivery=lambda error, message: offsets.append(message.offset()))
@@ -286,9 +268,7 @@ def test_callback_of_the_configuration_is_still_called(
 
 
 def test_record_that_cannot_be_queued_has_a_failed_span(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, topic: str
 ) -> None:
     producer = traced_producer(**{"message.max.bytes": 1000})
     with pytest.raises(KafkaException):
@@ -301,10 +281,7 @@ def test_record_that_cannot_be_queued_has_a_failed_span(
 
 
 def test_publish_makes_one_span_and_no_headers(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     producer = traced_producer()
     producer.publish(topic, ["a", "b", "c"]).wait(WAIT_S)
@@ -321,9 +298,9 @@ def test_publish_makes_one_span_and_no_headers(
 def test_publish_adds_the_context_to_each_record_if_asked(
     which: Any,
     form: str,
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
+    traced_producer: MakeTracedProducer,
+    spans: Spans,
+    message: TakeMessage,
     topic: str,
 ) -> None:
     headers: Any = {
@@ -353,10 +330,7 @@ def test_publish_adds_the_context_to_each_record_if_asked(
 
 
 def test_publish_keeps_contexts_that_records_have(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     producer = traced_producer()
     rows = [{"traceparent": PARENT}, None]
@@ -370,10 +344,7 @@ def test_publish_keeps_contexts_that_records_have(
 
 
 def test_baggage_alone_is_no_context(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     producer = traced_producer()
     own = {"baggage": "tenant=7"}
@@ -385,9 +356,7 @@ def test_baggage_alone_is_no_context(
 
 
 def test_publish_states_how_many_records_failed(
-    traced_producer: Callable[..., TracedProducer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
+    traced_producer: MakeTracedProducer, spans: Spans, topic: str
 ) -> None:
     producer = traced_producer(**{"message.max.bytes": 1000})
     producer.publish(topic, [b"x", b"x" * 2000])
@@ -412,7 +381,7 @@ def test_publish_states_how_many_records_failed(
 def test_publish_refuses_what_it_cannot_trace(
     arguments: dict[str, Any],
     error: type[Exception],
-    traced_producer: Callable[..., TracedProducer],
+    traced_producer: MakeTracedProducer,
     topic: str,
 ) -> None:
     with pytest.raises(error, match=r"context|headers"):
@@ -420,7 +389,7 @@ def test_publish_refuses_what_it_cannot_trace(
 
 
 def test_tracing_is_no_check_of_the_outcomes(
-    make_transactional: Callable[..., Any], provider: TracerProvider, topic: str
+    make_transactional: MakeProducer, provider: TracerProvider, topic: str
 ) -> None:
     # As without tracing: the program never looked at the Delivery whose record is too large.
     raw = make_transactional(**{"message.max.bytes": 1000})
@@ -438,9 +407,9 @@ def test_tracing_is_no_check_of_the_outcomes(
 
 
 def test_failures_of_traced_deliveries_are_still_logged(
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
     provider: TracerProvider,
-    spans: Callable[..., list[ReadableSpan]],
+    spans: Spans,
     topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -463,11 +432,11 @@ def test_failures_of_traced_deliveries_are_still_logged(
 
 
 def test_poll_makes_a_span_that_links_to_the_sender(
-    traced_producer: Callable[..., TracedProducer],
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_producer: MakeTracedProducer,
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     topic: str,
-    unique: Callable[[str], str],
+    unique: Unique,
 ) -> None:
     group = unique("group")
     producer = traced_producer()
@@ -495,9 +464,9 @@ def test_poll_makes_a_span_that_links_to_the_sender(
 
 
 def test_processing_is_the_current_span_of_its_block(
-    traced_producer: Callable[..., TracedProducer],
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_producer: MakeTracedProducer,
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     topic: str,
 ) -> None:
     producer = traced_producer()
@@ -529,9 +498,9 @@ def test_processing_is_the_current_span_of_its_block(
 
 
 def test_processing_may_be_a_child_of_the_sender(
-    traced_producer: Callable[..., TracedProducer],
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_producer: MakeTracedProducer,
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     provider: TracerProvider,
     topic: str,
 ) -> None:
@@ -558,11 +527,11 @@ def test_processing_may_be_a_child_of_the_sender(
 
 
 def test_message_without_a_context_is_processed_in_the_callers_trace(
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     provider: TracerProvider,
-    message: Callable[[], Message],
-    fill: Callable[..., None],
+    message: TakeMessage,
+    fill: Fill,
     topic: str,
 ) -> None:
     fill(topic, 1)
@@ -581,9 +550,9 @@ def test_message_without_a_context_is_processed_in_the_callers_trace(
 @pytest.mark.parametrize("way", ["consume", "consume_batch", "batches"])
 def test_batch_has_one_span_that_links_to_each_context_once(
     way: str,
-    traced_producer: Callable[..., TracedProducer],
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_producer: MakeTracedProducer,
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     topic: str,
 ) -> None:
     producer, consumer = traced_producer(), traced_consumer()
@@ -611,9 +580,9 @@ def test_batch_has_one_span_that_links_to_each_context_once(
 
 
 def test_batch_links_to_at_most_128_contexts(
-    traced_producer: Callable[..., TracedProducer],
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
+    traced_producer: MakeTracedProducer,
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
     topic: str,
 ) -> None:
     producer, consumer = traced_producer(), traced_consumer()
@@ -625,12 +594,12 @@ def test_batch_links_to_at_most_128_contexts(
     assert linked(poll) == [span.context.span_id for span in spans("create")[:128]]
 
 
-def test_error_instead_of_a_message_is_the_status_but_not_the_end_of_a_partition(
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
-    fill: Callable[..., None],
+def test_status_is_the_error_but_not_the_end_of_a_partition(
+    traced_consumer: MakeTracedConsumer,
+    spans: Spans,
+    fill: Fill,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     fill(topic, 1)
     consumer = traced_consumer(**{"enable.partition.eof": True, "auto.offset.reset": "error"})
@@ -655,11 +624,7 @@ def test_error_instead_of_a_message_is_the_status_but_not_the_end_of_a_partition
 
 @pytest.mark.parametrize("way", ["consume", "consume_batch"])
 def test_batch_of_nothing_but_ends_of_partitions_has_no_span(
-    way: str,
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
-    wait_until: Callable[..., None],
+    way: str, traced_consumer: MakeTracedConsumer, spans: Spans, topic: str, wait_until: WaitUntil
 ) -> None:
     from cykafka import TopicPartition
 
@@ -676,9 +641,7 @@ def test_batch_of_nothing_but_ends_of_partitions_has_no_span(
     assert spans() == []
 
 
-def test_exception_of_a_read_has_a_span(
-    traced_consumer: Callable[..., TracedConsumer], spans: Callable[..., list[ReadableSpan]]
-) -> None:
+def test_exception_of_a_read_has_a_span(traced_consumer: MakeTracedConsumer, spans: Spans) -> None:
     consumer = traced_consumer()
     consumer.close()
     with pytest.raises(RuntimeError):
@@ -688,11 +651,7 @@ def test_exception_of_a_read_has_a_span(
     assert (span.name, span.status.status_code) == ("poll", StatusCode.ERROR)
 
 
-def test_commit_has_a_span(
-    traced_consumer: Callable[..., TracedConsumer],
-    spans: Callable[..., list[ReadableSpan]],
-    topic: str,
-) -> None:
+def test_commit_has_a_span(traced_consumer: MakeTracedConsumer, spans: Spans, topic: str) -> None:
     from cykafka import TopicPartition
 
     consumer = traced_consumer()
@@ -707,11 +666,7 @@ def test_commit_has_a_span(
 
 
 def test_serializing_producer_is_traced_in_the_order_of_producer(
-    cluster: Any,
-    provider: TracerProvider,
-    spans: Callable[..., list[ReadableSpan]],
-    message: Callable[[], Message],
-    topic: str,
+    cluster: Any, provider: TracerProvider, spans: Spans, message: TakeMessage, topic: str
 ) -> None:
     from cykafka import SerializingProducer
 
@@ -727,7 +682,7 @@ def test_serializing_producer_is_traced_in_the_order_of_producer(
 
 
 def test_clients_of_another_kind_are_refused(
-    traced_producer: Callable[..., TracedProducer], traced_consumer: Callable[..., TracedConsumer]
+    traced_producer: MakeTracedProducer, traced_consumer: MakeTracedConsumer
 ) -> None:
     producer, consumer = traced_producer(), traced_consumer()
 
@@ -742,7 +697,7 @@ def test_clients_of_another_kind_are_refused(
 
 
 def test_wrapper_gives_the_clients_other_methods(
-    traced_producer: Callable[..., TracedProducer], traced_consumer: Callable[..., TracedConsumer]
+    traced_producer: MakeTracedProducer, traced_consumer: MakeTracedConsumer
 ) -> None:
     producer, consumer = traced_producer(), traced_consumer()
 
@@ -754,7 +709,7 @@ def test_wrapper_gives_the_clients_other_methods(
 
 
 def test_without_a_provider_records_carry_the_callers_context(
-    make_producer: Callable[..., Any], message: Callable[[], Message], topic: str
+    make_producer: MakeProducer, message: TakeMessage, topic: str
 ) -> None:
     # OpenTelemetry's API alone makes no spans, but it passes contexts on.
     producer = TracedProducer(make_producer())

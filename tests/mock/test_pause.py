@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, Read, RunScript, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -23,11 +24,7 @@ class Stop(Exception):
 
 @pytest.fixture
 def left_over(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, topic: str, wait_until: WaitUntil
 ) -> Callable[..., Any]:
     """Make a consumer of two partitions, with messages of both left over by an earlier call."""
 
@@ -142,11 +139,7 @@ def test_offsets_of_a_paused_partition_are_not_stored(
 
 
 def test_messages_produced_after_resume_follow_the_held_ones(
-    kafka: ModuleType,
-    left_over: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    read: Callable[..., list[Any]],
+    kafka: ModuleType, left_over: Callable[..., Any], fill: Fill, topic: str, read: Read
 ) -> None:
     consumer = left_over()
     paused = [kafka.TopicPartition(topic, 0)]
@@ -162,11 +155,7 @@ def test_messages_produced_after_resume_follow_the_held_ones(
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
 def test_resume_by_another_thread_keeps_the_order(
-    kafka: ModuleType,
-    left_over: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    call: str,
+    kafka: ModuleType, left_over: Callable[..., Any], fill: Fill, topic: str, call: str
 ) -> None:
     consumer = left_over()
     paused = [kafka.TopicPartition(topic, 0)]
@@ -190,11 +179,7 @@ def test_resume_by_another_thread_keeps_the_order(
 
 
 def test_pause_in_a_callback_holds_back_messages_of_the_running_call(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, topic: str, wait_until: WaitUntil
 ) -> None:
     fill(topic, COUNT, 0)
     paused = [kafka.TopicPartition(topic, 0)]
@@ -221,9 +206,9 @@ def test_pause_in_a_callback_holds_back_messages_of_the_running_call(
 def test_callback_during_resume_by_another_thread_keeps_the_order(
     kafka: ModuleType,
     left_over: Callable[..., Any],
-    fill: Callable[..., None],
+    fill: Fill,
     topic: str,
-    read: Callable[..., list[Any]],
+    read: Read,
     callback: str,
 ) -> None:
     steps: list[Callable[[], None]] = []
@@ -266,7 +251,7 @@ def test_callback_during_resume_by_another_thread_keeps_the_order(
 
 
 def test_seek_drops_held_messages(
-    kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Callable[..., list[Any]]
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Read
 ) -> None:
     consumer = left_over()
     paused = [kafka.TopicPartition(topic, 0)]
@@ -282,7 +267,7 @@ def test_seek_drops_held_messages(
 
 @pytest.mark.usefixtures("no_threads")
 def test_failed_seek_drops_no_messages(
-    cluster: Any, topic: str, fill: Callable[..., None], run_script: Callable[..., Any]
+    cluster: Any, topic: str, fill: Fill, run_script: RunScript
 ) -> None:
     fill(topic, COUNT, 0)
     done = run_script(
@@ -325,11 +310,7 @@ def test_failed_seek_drops_no_messages(
 
 @pytest.mark.parametrize("call", ["assign", "incremental_unassign", "unassign"])
 def test_unassign_drops_the_held_messages_of_the_partition(
-    kafka: ModuleType,
-    left_over: Callable[..., Any],
-    topic: str,
-    read: Callable[..., list[Any]],
-    call: str,
+    kafka: ModuleType, left_over: Callable[..., Any], topic: str, read: Read, call: str
 ) -> None:
     from cykafka.testing import live_handles
 
@@ -353,11 +334,7 @@ def test_unassign_drops_the_held_messages_of_the_partition(
 
 
 def test_rebalance_drops_held_messages(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, topic: str, wait_until: WaitUntil
 ) -> None:
     fill(topic, COUNT, 0)
     raising = threading.Event()
@@ -426,11 +403,7 @@ def test_pause_of_an_unassigned_partition_holds_nothing_back(
 
 
 def test_pause_in_on_assign_works_after_the_call_of_assign(
-    kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
-    topic: str,
-    wait_until: Callable[..., None],
+    kafka: ModuleType, make_consumer: MakeConsumer, fill: Fill, topic: str, wait_until: WaitUntil
 ) -> None:
     def on_assign(consumer: Any, partitions: list[Any]) -> None:
         consumer.assign(partitions)
@@ -457,10 +430,10 @@ def test_pause_in_on_assign_works_after_the_call_of_assign(
 @pytest.mark.parametrize("call", ["poll", "consume"])
 def test_resume_wakes_a_call_that_waits_in_another_thread(
     kafka: ModuleType,
-    make_consumer: Callable[..., Any],
-    fill: Callable[..., None],
+    make_consumer: MakeConsumer,
+    fill: Fill,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     call: str,
 ) -> None:
     raising = threading.Event()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
 
 NO_BROKER = "127.0.0.1:1"
 
 
 def test_produce_takes_its_arguments_by_position(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     seen = []
     producer.produce(
@@ -31,7 +31,7 @@ def test_produce_takes_its_arguments_by_position(
 
 
 def test_produce_takes_its_arguments_by_keyword(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     seen = []
     producer.produce(
@@ -68,7 +68,7 @@ def test_produce_stores_value_and_key_as_bytes(
     consumer: Any,
     kafka: Any,
     topic: str,
-    read: Callable[..., list[Any]],
+    read: Read,
     given: str | bytes | None,
     stored: bytes | None,
 ) -> None:
@@ -93,13 +93,7 @@ def test_produce_stores_value_and_key_as_bytes(
     ids=["list", "dict"],
 )
 def test_produce_headers_keep_order_repetition_and_none(
-    producer: Any,
-    consumer: Any,
-    kafka: Any,
-    topic: str,
-    read: Callable[..., list[Any]],
-    given: Any,
-    stored: Any,
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read, given: Any, stored: Any
 ) -> None:
     producer.produce(topic, b"x", partition=0, headers=given)
     producer.flush(WAIT_S)
@@ -112,7 +106,7 @@ def test_produce_headers_keep_order_repetition_and_none(
 
 @pytest.mark.parametrize("none", [None, [], {}], ids=repr)
 def test_produce_without_headers_stores_none(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]], none: Any
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read, none: Any
 ) -> None:
     producer.produce(topic, b"x", partition=0, headers=none)
     producer.flush(WAIT_S)
@@ -122,7 +116,7 @@ def test_produce_without_headers_stores_none(
 
 
 def test_produce_without_partition_sends_a_key_to_one_partition(
-    make_producer: Callable[..., Any], kafka: Any, topic: str
+    make_producer: MakeProducer, kafka: Any, topic: str
 ) -> None:
     producer = make_producer({"partitioner": "murmur2"})
     keys = [f"key-{number}" for number in range(20)]
@@ -140,7 +134,7 @@ def test_produce_without_partition_sends_a_key_to_one_partition(
 
 
 def test_produce_batch_returns_the_number_of_queued_messages(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     seen = []
     messages: list[dict[str, Any]] = [
@@ -184,6 +178,41 @@ def test_produce_batch_marks_the_failed_messages(producer: Any, kafka: Any, topi
     assert producer.flush(WAIT_S) == 0
 
 
+def test_produce_batch_refuses_what_concerns_all_messages(
+    producer: Any, kafka: Any, topic: str
+) -> None:
+    messages = [{"value": b"x"}]
+    with pytest.raises(TypeError):
+        producer.produce_batch(topic, messages, partition="0")
+    with pytest.raises((ValueError, kafka.KafkaException)):
+        producer.produce_batch("x" * 600, messages)
+    assert producer.flush(WAIT_S) == 0
+    assert messages == [{"value": b"x"}]
+
+
+@pytest.mark.ours
+def test_produce_batch_refuses_callbacks_that_cannot_be_called(producer: Any, topic: str) -> None:
+    with pytest.raises(TypeError, match="callable"):
+        producer.produce_batch(topic, [{"value": b"x"}], callback="x")
+    with pytest.raises(TypeError, match="Message callback at index 1 must be callable"):
+        producer.produce_batch(topic, [{"value": b"x"}, {"value": b"x", "on_delivery": 5}])
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_produce_takes_the_time_of_a_message_without_one(
+    producer: Any, kafka: Any, topic: str, read: Read,
+    make_consumer: MakeConsumer,
+) -> None:  # fmt: skip
+    producer.produce(topic, b"x", timestamp=-1)
+    producer.flush(WAIT_S)
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+
+    (message,) = read(consumer, 1)
+
+    assert message.timestamp()[1] == -1
+
+
 def test_produce_batch_of_an_empty_list_returns_zero(producer: Any, topic: str) -> None:
     assert producer.produce_batch(topic, []) == 0
 
@@ -196,7 +225,7 @@ def test_produce_batch_rejects_wrong_types(producer: Any, topic: str, messages: 
 
 @pytest.mark.ours
 def test_produce_batch_honours_each_messages_fields(
-    producer: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    producer: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     message = {"value": "a", "partition": 3, "headers": {"h": b"x"}}
 
@@ -208,7 +237,7 @@ def test_produce_batch_honours_each_messages_fields(
     assert stored.headers() == [("h", b"x")]
 
 
-def test_len_counts_undelivered_messages(make_producer: Callable[..., Any], topic: str) -> None:
+def test_len_counts_undelivered_messages(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     assert len(producer) == 0
     # An empty producer is truthy, so that `producer or default` is the producer.
@@ -222,9 +251,7 @@ def test_len_counts_undelivered_messages(make_producer: Callable[..., Any], topi
     assert len(producer) == 0
 
 
-def test_flush_that_times_out_returns_the_remaining_count(
-    make_producer: Callable[..., Any],
-) -> None:
+def test_flush_that_times_out_returns_the_remaining_count(make_producer: MakeProducer) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     producer.produce("any", b"1")
 
@@ -232,7 +259,7 @@ def test_flush_that_times_out_returns_the_remaining_count(
 
 
 def test_poll_returns_the_number_of_callbacks_served(
-    producer: Any, topic: str, wait_until: Callable[..., None]
+    producer: Any, topic: str, wait_until: WaitUntil
 ) -> None:
     seen: list[Any] = []
     for _ in range(3):
@@ -247,7 +274,7 @@ def test_poll_returns_the_number_of_callbacks_served(
     assert producer.poll(timeout=0.0) == 0
 
 
-def test_purge_fails_queued_messages(make_producer: Callable[..., Any], kafka: Any) -> None:
+def test_purge_fails_queued_messages(make_producer: MakeProducer, kafka: Any) -> None:
     seen: list[Any] = []
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     for value in (b"1", b"2"):
@@ -260,7 +287,7 @@ def test_purge_fails_queued_messages(make_producer: Callable[..., Any], kafka: A
     assert {error.code() for _, error in seen} == {kafka.KafkaError._PURGE_QUEUE}
 
 
-def test_purge_of_neither_queue_keeps_the_messages(make_producer: Callable[..., Any]) -> None:
+def test_purge_of_neither_queue_keeps_the_messages(make_producer: MakeProducer) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER})
     producer.produce("any", b"1")
 
@@ -290,7 +317,7 @@ def test_list_topics_describes_the_cluster(producer: Any, cluster: Any, topic: s
 
 
 def test_list_topics_of_one_topic_lists_only_that(
-    producer: Any, topic: str, unique: Callable[[str], str], cluster: Any
+    producer: Any, topic: str, unique: Unique, cluster: Any
 ) -> None:
     cluster.create_topic(unique("other"), 4)
 
@@ -298,7 +325,7 @@ def test_list_topics_of_one_topic_lists_only_that(
     assert list(producer.list_topics(topic=topic, timeout=WAIT_S).topics) == [topic]
 
 
-def test_with_statement_flushes_and_closes(make_producer: Callable[..., Any], topic: str) -> None:
+def test_with_statement_flushes_and_closes(make_producer: MakeProducer, topic: str) -> None:
     seen = []
 
     with make_producer() as producer:
@@ -309,12 +336,12 @@ def test_with_statement_flushes_and_closes(make_producer: Callable[..., Any], to
         producer.produce(topic, b"x")
 
 
-def test_with_statement_lets_the_exception_through(make_producer: Callable[..., Any]) -> None:
+def test_with_statement_lets_the_exception_through(make_producer: MakeProducer) -> None:
     with pytest.raises(LookupError), make_producer():
         raise LookupError
 
 
-def test_close_flushes_and_can_be_repeated(make_producer: Callable[..., Any], topic: str) -> None:
+def test_close_flushes_and_can_be_repeated(make_producer: MakeProducer, topic: str) -> None:
     seen = []
     producer = make_producer()
     producer.produce(topic, b"x", on_delivery=lambda *report: seen.append(report))

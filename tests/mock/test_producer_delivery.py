@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, WaitUntil
 from machine import WAIT_S
 
 MANY = 5000
@@ -75,7 +76,7 @@ def test_report_goes_to_callback_or_on_delivery(producer: Any, topic: str) -> No
 
 
 def test_report_goes_to_the_messages_callback_before_the_producers(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     everyones, own = Reports(), Reports()
     producer = make_producer({"on_delivery": everyones})
@@ -100,7 +101,7 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
 
 
 @pytest.fixture
-def waiting(make_producer: Callable[..., Any]) -> Callable[..., Any]:
+def waiting(make_producer: MakeProducer) -> Callable[..., Any]:
     """Make a producer with many unserved reports."""
 
     def make(on_delivery: Callable[..., None]) -> Any:
@@ -145,7 +146,7 @@ def test_callback_that_closes_is_followed_by_the_other_reports(
 
 
 def test_report_only_error_is_silent_about_success(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     everyones, own = Reports(), Reports()
     producer = make_producer({"on_delivery": everyones, "delivery.report.only.error": True})
@@ -157,7 +158,7 @@ def test_report_only_error_is_silent_about_success(
     assert (everyones, own) == ([], [])
 
 
-def test_report_only_error_reports_failures(make_producer: Callable[..., Any], kafka: Any) -> None:
+def test_report_only_error_reports_failures(make_producer: MakeProducer, kafka: Any) -> None:
     everyones, own = Reports(), Reports()
     producer = make_producer(
         {
@@ -177,7 +178,7 @@ def test_report_only_error_reports_failures(make_producer: Callable[..., Any], k
 
 
 def test_report_of_a_timed_out_message_has_the_timeout_error(
-    make_producer: Callable[..., Any], kafka: Any
+    make_producer: MakeProducer, kafka: Any
 ) -> None:
     reports = Reports()
     producer = make_producer({"bootstrap.servers": NO_BROKER, "message.timeout.ms": 100})
@@ -192,9 +193,7 @@ def test_report_of_a_timed_out_message_has_the_timeout_error(
     assert message.value() == b"1"
 
 
-def test_topic_config_given_as_default_applies(
-    make_producer: Callable[..., Any], kafka: Any
-) -> None:
+def test_topic_config_given_as_default_applies(make_producer: MakeProducer, kafka: Any) -> None:
     reports = Reports()
     producer = make_producer(
         {
@@ -209,7 +208,7 @@ def test_topic_config_given_as_default_applies(
 
 
 def test_topic_config_wins_over_the_plain_property(
-    make_producer: Callable[..., Any], kafka: Any
+    make_producer: MakeProducer, kafka: Any
 ) -> None:
     reports = Reports()
     producer = make_producer(
@@ -226,7 +225,7 @@ def test_topic_config_wins_over_the_plain_property(
 
 
 def test_produce_to_a_full_queue_is_a_buffer_error(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     reports = Reports()
     producer = make_producer({"linger.ms": 60_000, "queue.buffering.max.messages": 2})
@@ -241,9 +240,7 @@ def test_produce_to_a_full_queue_is_a_buffer_error(
 
 
 @pytest.mark.ours
-def test_produce_with_timeout_waits_for_room(
-    make_producer: Callable[..., Any], topic: str
-) -> None:
+def test_produce_with_timeout_waits_for_room(make_producer: MakeProducer, topic: str) -> None:
     reports = Reports()
     producer = make_producer({"queue.buffering.max.messages": 10, "on_delivery": reports})
 
@@ -255,7 +252,7 @@ def test_produce_with_timeout_waits_for_room(
 
 
 @pytest.mark.ours
-def test_produce_with_timeout_raises_in_time(make_producer: Callable[..., Any]) -> None:
+def test_produce_with_timeout_raises_in_time(make_producer: MakeProducer) -> None:
     reports = Reports()
     producer = make_producer({"bootstrap.servers": NO_BROKER, "queue.buffering.max.messages": 1})
     producer.produce("any", b"1", on_delivery=reports)
@@ -271,7 +268,7 @@ def test_produce_with_timeout_raises_in_time(make_producer: Callable[..., Any]) 
 
 
 @pytest.mark.ours
-def test_produce_with_timeout_lets_other_threads_run(make_producer: Callable[..., Any]) -> None:
+def test_produce_with_timeout_lets_other_threads_run(make_producer: MakeProducer) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER, "queue.buffering.max.messages": 1})
     producer.produce("any", b"1")
     purge = threading.Timer(0.1, producer.purge)
@@ -303,7 +300,7 @@ def test_exceptions_of_callbacks_are_raised_one_per_call(producer: Any, topic: s
 
 
 def test_callback_that_raises_reaches_the_caller_of_poll(
-    producer: Any, topic: str, wait_until: Callable[..., None]
+    producer: Any, topic: str, wait_until: WaitUntil
 ) -> None:
     def complain(error: Any, message: Any) -> None:
         raise LookupError("from the callback")
@@ -343,7 +340,7 @@ def test_callback_is_released_after_its_report(producer: Any, topic: str) -> Non
 
 @pytest.mark.ours
 def test_failure_without_a_callback_is_logged_with_its_topic(
-    make_producer: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
     for topic in ("first", "second"):

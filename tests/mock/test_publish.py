@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import array
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
 
 from cykafka import Delivery
@@ -209,7 +209,7 @@ def test_keys_alone_are_tombstones(producer: Any, topic: str, records: Any) -> N
 
 
 def test_each_record_may_have_its_own_topic(
-    producer: Any, cluster: Any, unique: Callable[[str], str], records: Any
+    producer: Any, cluster: Any, unique: Unique, records: Any
 ) -> None:
     topics = [unique("mixed") for _ in range(3)]
     for topic in topics:

@@ -8,6 +8,7 @@ import gc
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer
 
 from cykafka.error import ClosedError
 from cykafka.testing import live_handles
@@ -128,7 +129,9 @@ def test_error_for_an_array_names_the_conversion(producer: Any, topic: str) -> N
     )
 
 
-def test_columns_are_read_before_the_producer_is_checked(make_producer: Any, topic: str) -> None:
+def test_columns_are_read_before_the_producer_is_checked(
+    make_producer: MakeProducer, topic: str
+) -> None:
     producer = make_producer()
 
     class Closing:
@@ -151,7 +154,7 @@ def test_columns_are_read_before_the_producer_is_checked(make_producer: Any, top
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_collection_that_closes_the_producer_is_safe(
-    request: pytest.FixtureRequest, make_producer: Any, topic: str, count: int
+    request: pytest.FixtureRequest, make_producer: MakeProducer, topic: str, count: int
 ) -> None:
     """A garbage collection may run in any allocation of the call."""
 
@@ -194,7 +197,7 @@ def test_list_with_a_wrong_len_is_read_by_iteration(producer: Any, topic: str) -
 
 
 def test_values_that_change_during_publish_are_copied_first(
-    producer: Any, topic: str, make_consumer: Any, read: Any
+    producer: Any, topic: str, make_consumer: MakeConsumer, read: Any
 ) -> None:
     value = bytearray(b"a" * 1000)
     values = [value]

@@ -10,6 +10,7 @@ from typing import Any
 import polars
 import pyarrow as pa
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine import WAIT_S
@@ -28,14 +29,14 @@ ALL: dict[str, str] = {
 
 
 @pytest.fixture
-def topic(cluster: Any, unique: Callable[[str], str]) -> str:
+def topic(cluster: Any, unique: Unique) -> str:
     name = unique("arrow")
     cluster.create_topic(name, 2)
     return name
 
 
 @pytest.fixture
-def arrived(topic: str, make_consumer: Callable[..., Any]) -> Callable[[int], list[Any]]:
+def arrived(topic: str, make_consumer: MakeConsumer) -> Callable[[int], list[Any]]:
     """Read that many records as (partition, offset, key, value, headers, ms), sorted."""
     consumer = make_consumer()
     consumer.assign([cykafka.TopicPartition(topic, number, 0) for number in range(2)])
@@ -155,9 +156,9 @@ def test_consumed_batch_is_published_to_another_topic(
     producer: Any,
     topic: str,
     arrived: Callable[[int], list[Any]],
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     cluster: Any,
-    unique: Callable[[str], str],
+    unique: Unique,
 ) -> None:
     source = unique("source")
     cluster.create_topic(source, 2)
@@ -219,11 +220,7 @@ def test_unsendable_data_is_refused_as_a_whole(
 
 
 def test_a_column_may_name_the_topic_of_each_record(
-    producer: Any,
-    topic: str,
-    arrived: Callable[[int], list[Any]],
-    cluster: Any,
-    unique: Callable[[str], str],
+    producer: Any, topic: str, arrived: Callable[[int], list[Any]], cluster: Any, unique: Unique
 ) -> None:
     other = unique("other")
     cluster.create_topic(other, 1)
@@ -263,7 +260,7 @@ def test_columns_of_other_lengths_are_refused(producer: Any, topic: str) -> None
 
 
 def test_borrowed_data_lives_until_it_is_delivered(
-    make_producer: Callable[..., Any], topic: str, arrived: Callable[[int], list[Any]]
+    make_producer: MakeProducer, topic: str, arrived: Callable[[int], list[Any]]
 ) -> None:
     producer = make_producer({"linger.ms": 200})
     gc.collect()
@@ -285,7 +282,7 @@ def test_borrowed_data_lives_until_it_is_delivered(
 
 
 def test_a_stream_that_closes_the_producer_sends_nothing(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer()
     schema = pa.schema([("value", pa.string())])

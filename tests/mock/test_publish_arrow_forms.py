@@ -9,6 +9,7 @@ import nanoarrow
 import polars
 import pyarrow as pa
 import pytest
+from fixture_types import MakeConsumer
 from machine import WAIT_S
 
 from cykafka import DeliveryError, KafkaError
@@ -19,7 +20,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @pytest.fixture
-def records(make_consumer: Callable[..., Any]) -> Callable[..., list[Any]]:
+def records(make_consumer: MakeConsumer) -> Callable[..., list[Any]]:
     """Read that many records of a topic, in the order of partitions and offsets."""
 
     def records(topic: str, count: int) -> list[Any]:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer
 from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
@@ -52,7 +53,7 @@ def test_await_of_a_finished_delivery_returns_at_once(producer: Any, topic: str)
     run(main())
 
 
-def test_await_raises_like_wait(make_producer: Any, topic: str) -> None:
+def test_await_raises_like_wait(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
 
     async def main() -> None:
@@ -115,86 +116,7 @@ def test_await_with_a_polling_thread_ends_at_once(producer: Any, topic: str) -> 
         poller.join()
 
 
-def test_loops_of_several_threads_await_one_producer(producer: Any, topic: str) -> None:
-    failures: list[BaseException] = []
-
-    async def main() -> None:
-        for number in range(30):
-            await producer.publish(topic, ["a"] * (number + 1))
-
-    def work() -> None:
-        try:
-            run(main())
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failures == []
-
-
-def test_serving_loop_passes_the_serving_on_when_it_ends(make_producer: Any, topic: str) -> None:
-    producer = make_producer({"linger.ms": 400})
-    first = producer.publish(topic, ["a"])
-    waiting = threading.Event()
-    failures: list[BaseException] = []
-
-    async def second() -> None:
-        waiting.set()
-        await producer.publish(topic, ["b"])
-
-    def work() -> None:
-        try:
-            run(second())
-        except BaseException as error:
-            failures.append(error)
-
-    async def main() -> None:
-        task = asyncio.ensure_future(first)  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        thread.start()
-        await asyncio.to_thread(waiting.wait)
-        await asyncio.sleep(0.1)  # until the other loop waits; no event signals that
-        task.cancel()
-
-    thread = threading.Thread(target=work)
-    run(main())
-    thread.join(WAIT_S)
-
-    assert not thread.is_alive()
-    assert failures == []
-
-
-def test_stopped_loop_does_not_keep_others_from_serving(make_producer: Any, topic: str) -> None:
-    producer = make_producer({"linger.ms": 100})
-
-    async def publish() -> None:
-        await producer.publish(topic, ["a"])
-
-    async def begin() -> Any:
-        task = asyncio.ensure_future(publish())
-        await asyncio.wait({task}, timeout=0.001)
-        return task
-
-    still = asyncio.new_event_loop()
-    task = still.run_until_complete(begin())
-    run(publish())
-    still.run_until_complete(asyncio.wait_for(task, WAIT_S))
-    # The first loop serves again, while another loop waits.
-    task = still.run_until_complete(begin())
-    another = asyncio.new_event_loop()
-    others = another.run_until_complete(begin())
-    another.run_until_complete(asyncio.wait_for(others, WAIT_S))
-    still.run_until_complete(asyncio.wait_for(task, WAIT_S))
-    for loop in (still, another):
-        loop.close()
-
-
-def test_cancelled_await_leaks_nothing(make_producer: Any, topic: str) -> None:
+def test_cancelled_await_leaks_nothing(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     gc.collect()
     before = live_handles()["deliveries"]
@@ -218,7 +140,7 @@ def test_cancelled_await_leaks_nothing(make_producer: Any, topic: str) -> None:
 
 
 def test_failures_after_a_cancelled_await_are_counted(
-    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"linger.ms": 60_000})
 
@@ -235,7 +157,9 @@ def test_failures_after_a_cancelled_await_are_counted(
     assert [record.args[1] for record in caplog.records if "check them;" in record.msg] == [7]
 
 
-def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: str) -> None:
+def test_cancelled_await_removes_no_other_callback(
+    make_producer: MakeProducer, topic: str
+) -> None:
     producer = make_producer({"linger.ms": 60_000})
     calls: list[Any] = []
 
@@ -261,7 +185,7 @@ def test_cancelled_await_removes_no_other_callback(make_producer: Any, topic: st
     assert calls == [delivery]
 
 
-def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> None:
+def test_callbacks_run_while_the_loop_serves(make_producer: MakeProducer, topic: str) -> None:
     calls: list[Any] = []
     producer = make_producer(on_delivery=lambda error, message: calls.append(message.value()))
 
@@ -274,7 +198,7 @@ def test_callbacks_run_while_the_loop_serves(make_producer: Any, topic: str) -> 
 
 
 def test_callback_that_raises_does_not_keep_the_loop_from_serving(
-    make_producer: Any, topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     def fail(error: Any, message: Any) -> None:
         raise ArithmeticError("mine")
@@ -297,7 +221,9 @@ def test_callback_that_raises_does_not_keep_the_loop_from_serving(
     assert {type(context["exception"]) for context in calls} == {ArithmeticError}
 
 
-def test_producer_closed_by_another_thread_ends_the_await(make_producer: Any, topic: str) -> None:
+def test_producer_closed_by_another_thread_ends_the_await(
+    make_producer: MakeProducer, topic: str
+) -> None:
     producer = make_producer({"linger.ms": 300})
 
     async def main() -> None:
@@ -311,7 +237,9 @@ def test_producer_closed_by_another_thread_ends_the_await(make_producer: Any, to
     run(main())
 
 
-def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: str) -> None:
+def test_producer_closed_in_the_loop_ends_the_await(
+    make_producer: MakeProducer, topic: str
+) -> None:
     producer = make_producer({"linger.ms": 300})
 
     async def main() -> None:
@@ -323,7 +251,7 @@ def test_producer_closed_in_the_loop_ends_the_await(make_producer: Any, topic: s
 
 
 def test_close_raises_the_interrupt_of_the_loop(
-    make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+    make_producer: MakeProducer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = make_producer({"linger.ms": 300})
 
@@ -332,7 +260,7 @@ def test_close_raises_the_interrupt_of_the_loop(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def interrupted(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_replaced":  # the last callback that close() schedules
+            if callback.__name__ == "_unread":  # the last callback that close() schedules
                 raise KeyboardInterrupt
             return call_soon_threadsafe(callback, *args, **kwargs)
 
@@ -353,10 +281,10 @@ def test_close_raises_the_interrupt_of_the_loop(
 
 @pytest.mark.parametrize("call", ["produce", "poll"])
 def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
-    make_producer: Any, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
+    make_producer: MakeProducer, topic: str, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """The reports in flight already have outcomes, so a new record would never get one."""
-    producer = make_producer({"linger.ms": 20_000})
+    producer = make_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     reports: list[Any] = []
 
     async def main() -> None:
@@ -364,7 +292,7 @@ def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
         call_soon_threadsafe = loop.call_soon_threadsafe
 
         def use(callback: Any, *args: Any, **kwargs: Any) -> Any:
-            if callback.__name__ == "_replaced":
+            if callback.__name__ == "_unread":
                 if call == "produce":
                     producer.produce(
                         topic, b"x", on_delivery=lambda *report: reports.append(report)
@@ -388,7 +316,7 @@ def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
     assert live_handles()["reports"] == before["reports"]
 
 
-def test_files_are_closed_with_the_producer(make_producer: Any, topic: str) -> None:
+def test_files_are_closed_with_the_producer(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer()
     gc.collect()
     files = open_files()

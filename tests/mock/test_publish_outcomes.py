@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S
 
 import cykafka
 from cykafka import Delivery, DeliveryError, KafkaError
-from cykafka.testing import live_handles
+from cykafka.testing import MockCluster, live_handles
 
 pytestmark = pytest.mark.ours
 
@@ -48,7 +49,7 @@ def test_delivery_has_a_repr(producer: Any, topic: str) -> None:
 
 
 def test_records_in_flight_have_no_offset_yet(
-    cluster: Any, make_producer: Any, topic: str
+    cluster: Any, make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a", "b"], partitions=0)
@@ -80,7 +81,7 @@ def test_outcomes_are_read_only_and_outlive_the_delivery(
     assert deliveries() == 0
 
 
-def test_refused_records_fail_alone(make_producer: Any, topic: str) -> None:
+def test_refused_records_fail_alone(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"message.max.bytes": 2000})
     producer.list_topics(topic)  # now publish() refuses unknown partitions at once
 
@@ -105,7 +106,7 @@ def test_refused_records_fail_alone(make_producer: Any, topic: str) -> None:
 
 @pytest.mark.parametrize("headers", [None, {"h": "x"}])
 def test_unknown_topic_fails_every_record(
-    mock_cluster: Any, make_producer: Any, headers: Any
+    mock_cluster: MockCluster, make_producer: MakeProducer, headers: Any
 ) -> None:
     topic = "missing"
     mock_cluster.set_topic_error(topic, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -137,7 +138,7 @@ def test_error_outlives_pickling() -> None:
     assert isinstance(error, cykafka.KafkaException)
 
 
-def test_purged_records_fail(make_producer: Any, topic: str) -> None:
+def test_purged_records_fail(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a"] * 1000, partitions=0)
 
@@ -150,7 +151,7 @@ def test_purged_records_fail(make_producer: Any, topic: str) -> None:
 
 
 def test_wrong_transaction_state_fails_every_record(
-    make_producer: Any, unique: Callable[[str], str], topic: str, records: Any
+    make_producer: MakeProducer, unique: Unique, topic: str, records: Any
 ) -> None:
     producer = make_producer({"transactional.id": unique("tx")})
     producer.init_transactions(WAIT_S)
@@ -187,6 +188,23 @@ def test_borrowed_values_are_released_when_delivered(producer: Any, topic: str) 
     assert freed == [True]
 
 
+def test_refused_values_are_released_at_once(producer: Any, topic: str) -> None:
+    class Large(str):
+        pass
+
+    freed = []
+
+    def make() -> list[str]:
+        value = Large("x" * 2_000_000)
+        weakref.finalize(value, freed.append, True)
+        return [value]
+
+    with pytest.raises(DeliveryError):
+        producer.publish(topic, make()).wait(WAIT_S)
+
+    assert freed == [True]
+
+
 def test_dropped_deliveries_leak_nothing(
     producer: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
@@ -200,7 +218,7 @@ def test_dropped_deliveries_leak_nothing(
 
 
 def test_failures_of_unread_deliveries_are_counted(
-    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"linger.ms": 60_000, "message.max.bytes": 2000})
     producer.publish(topic, ["a"] * 3)  # dropped before they fail
@@ -217,7 +235,7 @@ def test_failures_of_unread_deliveries_are_counted(
 
 
 def test_failures_of_a_collected_delivery_are_counted(
-    make_producer: Any, topic: str, caplog: pytest.LogCaptureFixture
+    make_producer: MakeProducer, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = make_producer({"message.max.bytes": 2000})
     cycle: list[Any] = [producer.publish([topic] * 2, [b"x" * 5000] * 2)]
@@ -257,7 +275,7 @@ def test_callback_of_a_dropped_delivery_is_called(
 
 
 def test_callback_added_after_a_close_is_called(
-    make_producer: Any, cluster: Any, topic: str, deliveries: Callable[[], int]
+    make_producer: MakeProducer, cluster: Any, topic: str, deliveries: Callable[[], int]
 ) -> None:
     """The values are borrowed. Their release is an event that no call serves after close()."""
     producer = make_producer({"queue.buffering.max.messages": 10})
@@ -320,7 +338,7 @@ def test_callback_may_publish_and_wait(producer: Any, topic: str) -> None:
     assert list(second[0].offsets) == [1]
 
 
-def test_callback_may_close_the_producer(make_producer: Any, topic: str) -> None:
+def test_callback_may_close_the_producer(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer()
     delivery = producer.publish(topic, ["a"])
     delivery.add_done_callback(lambda _: producer.close())
@@ -334,7 +352,7 @@ def test_callback_may_close_the_producer(make_producer: Any, topic: str) -> None
         producer.publish(topic, ["b"])
 
 
-def test_outcomes_are_readable_after_close(make_producer: Any, topic: str) -> None:
+def test_outcomes_are_readable_after_close(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a", "b"], partitions=0)
 
@@ -346,7 +364,7 @@ def test_outcomes_are_readable_after_close(make_producer: Any, topic: str) -> No
 
 
 def test_cycle_through_a_callback_is_collected(
-    make_producer: Any, topic: str, deliveries: Callable[[], int]
+    make_producer: MakeProducer, topic: str, deliveries: Callable[[], int]
 ) -> None:
     producer = make_producer()
     delivery = producer.publish(topic, [b"x" * 1000])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, RunScript, Unique, WaitUntil
 from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
@@ -43,13 +44,13 @@ class Thread(threading.Thread):
 
 
 @pytest.fixture
-def tiny(make_producer: Callable[..., Any]) -> Any:
+def tiny(make_producer: MakeProducer) -> Any:
     """A producer with room for ten records."""
     return make_producer({"queue.buffering.max.messages": 10})
 
 
 @pytest.fixture
-def stuck(make_producer: Callable[..., Any]) -> Any:
+def stuck(make_producer: MakeProducer) -> Any:
     """A producer with room for ten records, and without a broker to send them to."""
     return make_producer(
         {"queue.buffering.max.messages": 10, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -88,7 +89,9 @@ def test_zero_timeout_does_not_wait(stuck: Any, topic: str) -> None:
     assert delivery.failed == 3
 
 
-def test_value_larger_than_the_queue_fails_at_once(make_producer: Any, topic: str) -> None:
+def test_value_larger_than_the_queue_fails_at_once(
+    make_producer: MakeProducer, topic: str
+) -> None:
     producer = make_producer({"queue.buffering.max.kbytes": 2})
     for headers in (None, {"h": "x"}):
         delivery = producer.publish(
@@ -130,7 +133,7 @@ def test_callback_that_raises_leaves_the_delivery_on_its_exception(tiny: Any, to
 
 
 def test_close_by_another_thread_fails_the_records_not_yet_queued(
-    make_producer: Any, topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     stuck = make_producer(
         {
@@ -156,7 +159,7 @@ def test_close_by_another_thread_fails_the_records_not_yet_queued(
 
 
 @pytest.mark.alone
-def test_wait_with_a_polling_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_polling_thread_ends_at_once(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer()
     over = threading.Event()
 
@@ -177,7 +180,7 @@ def test_wait_with_a_polling_thread_ends_at_once(make_producer: Any, topic: str)
 
 
 @pytest.mark.alone
-def test_wait_with_a_flushing_thread_ends_at_once(make_producer: Any, topic: str) -> None:
+def test_wait_with_a_flushing_thread_ends_at_once(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 5})
     producer.publish(topic, ["warm up"]).wait(WAIT_S)
     over = threading.Event()
@@ -200,10 +203,10 @@ def test_wait_with_a_flushing_thread_ends_at_once(make_producer: Any, topic: str
 
 def test_wait_keeps_the_order_of_reports(
     kafka: Any,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     # The wait ends at a report in the middle of a batch, while those of other batches wait.
     producer = make_producer({"linger.ms": 20, "batch.num.messages": 1000})
@@ -224,7 +227,7 @@ def test_wait_keeps_the_order_of_reports(
     assert offsets == list(range(10, 5010))
 
 
-def test_flush_takes_over_from_a_polling_thread(make_producer: Any, topic: str) -> None:
+def test_flush_takes_over_from_a_polling_thread(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
     delivery = producer.publish(topic, ["a"])
     poller = Thread(lambda: producer.poll(60))
@@ -267,9 +270,10 @@ def test_room_freed_by_another_thread_is_used(tiny: Any, topic: str, call: str) 
     finally:
         over.set()
     poller.end()
+    assert tiny.flush(WAIT_S) == 0
 
 
-def test_many_threads_publish_and_wait(make_producer: Any, topic: str) -> None:
+def test_many_threads_publish_and_wait(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"queue.buffering.max.messages": 100})
 
     def work() -> int:
@@ -285,7 +289,7 @@ def test_many_threads_publish_and_wait(make_producer: Any, topic: str) -> None:
     assert [thread.end(30) for thread in threads] == [280] * 8
 
 
-def test_waiting_threads_outlive_a_close(make_producer: Any, topic: str) -> None:
+def test_waiting_threads_outlive_a_close(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 300})
     deliveries = [producer.publish(topic, ["a"] * 10) for _ in range(4)]
     threads = [Thread(delivery.wait) for delivery in deliveries]
@@ -299,7 +303,7 @@ def test_waiting_threads_outlive_a_close(make_producer: Any, topic: str) -> None
     assert [delivery.failed for delivery in deliveries] == [0] * 4
 
 
-def test_missing_outcome_is_an_error_after_close(make_producer: Any, topic: str) -> None:
+def test_missing_outcome_is_an_error_after_close(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     delivery = producer.publish(topic, ["a"] * 10)
     waiter = Thread(delivery.wait)
@@ -342,7 +346,7 @@ def test_delivery_keeps_its_producer(kafka: Any, cluster: Any, topic: str) -> No
 
 
 def test_every_record_has_one_outcome_when_the_broker_goes_down(
-    make_producer: Any, unique: Callable[[str], str]
+    make_producer: MakeProducer, unique: Unique
 ) -> None:
     from cykafka.testing import MockCluster
 
@@ -408,7 +412,7 @@ INTERRUPTED = """
 
 
 @pytest.mark.parametrize("where", ["wait", "publish"])
-def test_interrupt_ends_the_wait(run_script: Callable[..., Any], where: str) -> None:
+def test_interrupt_ends_the_wait(run_script: RunScript, where: str) -> None:
     process = run_script(INTERRUPTED, where)
 
     assert process.stdout == "fine\n", process.stderr
@@ -452,7 +456,7 @@ FORKED = """
 """
 
 
-def test_forked_child_is_refused(run_script: Callable[..., Any]) -> None:
+def test_forked_child_is_refused(run_script: RunScript) -> None:
     process = run_script(FORKED)
 
     assert process.stdout == "fine\n", process.stderr
@@ -489,9 +493,7 @@ FORKING_CALLBACK = """
 """
 
 
-def test_callbacks_after_one_that_forks_run_only_in_the_parent(
-    run_script: Callable[..., Any],
-) -> None:
+def test_callbacks_after_one_that_forks_run_only_in_the_parent(run_script: RunScript) -> None:
     process = run_script(FORKING_CALLBACK)
 
     assert process.stdout == "fine\n", process.stderr
@@ -522,7 +524,7 @@ GROWTH = """
 
 
 @pytest.mark.process_memory
-def test_publishing_does_not_grow_the_process(run_script: Callable[..., Any]) -> None:
+def test_publishing_does_not_grow_the_process(run_script: RunScript) -> None:
     process = run_script(GROWTH, timeout=60)
 
     assert process.stdout == "fine\n", process.stderr

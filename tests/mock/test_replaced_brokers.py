@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from fixture_types import MakeConsumer, MakeProducer, Unique, WaitUntil
 from machine import WAIT_S
 from relay import (
     API_VERSIONS,
@@ -41,7 +42,7 @@ MUCH_LATER = {"reconnect.backoff.ms": 60_000, "reconnect.backoff.max.ms": 60_000
 
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
 def test_error_cb_gets_the_error_that_all_brokers_are_down(
-    kafka: Any, request: pytest.FixtureRequest, wait_until: Callable[..., None], kind: str
+    kafka: Any, request: pytest.FixtureRequest, wait_until: WaitUntil, kind: str
 ) -> None:
     calls: list[int] = []
     config = {
@@ -56,9 +57,9 @@ def test_error_cb_gets_the_error_that_all_brokers_are_down(
 
 def test_clients_reconnect_when_all_brokers_are_replaced(
     mock_cluster_factory: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    unique: Unique,
 ) -> None:
     topic = unique("replaced")
     old, new = mock_cluster_factory(brokers=3), mock_cluster_factory(brokers=3)
@@ -79,7 +80,7 @@ def moving(cluster: Any) -> Iterator[MovingBroker]:
 
 
 def test_new_address_of_a_broker_is_tried_at_once(
-    moving: MovingBroker, make_producer: Callable[..., Any], topic: str
+    moving: MovingBroker, make_producer: MakeProducer, topic: str
 ) -> None:
     base = {"bootstrap.servers": moving.bootstrap_servers, "log_level": 0}
     producer = make_producer({**base, **MUCH_LATER})
@@ -94,16 +95,16 @@ def test_new_address_of_a_broker_is_tried_at_once(
 
 def test_group_follows_its_coordinator_to_a_new_address(
     moving: MovingBroker,
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
+    make_consumer: MakeConsumer,
+    make_producer: MakeProducer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     group_commits_at_both_addresses(moving, topic, make_producer, make_consumer, wait_until)
 
 
 def test_transactions_follow_their_coordinator_to_a_new_address(
-    moving: MovingBroker, make_producer: Callable[..., Any], topic: str
+    moving: MovingBroker, make_producer: MakeProducer, topic: str
 ) -> None:
     transaction_commits_at_the_new_address(moving, topic, make_producer)
 
@@ -168,8 +169,8 @@ def two_names(mock_cluster_factory: Callable[..., Any], topic: str) -> Iterator[
         yield TwoNames(addresses, first, old, new, other, other.bootstrap_servers)
 
 
-def test_transaction_coordinator_keeps_its_found_address_if_metadata_is_old(
-    two_names: TwoNames, make_producer: Callable[..., Any], topic: str
+def test_transaction_coordinator_keeps_its_address_if_metadata_is_old(
+    two_names: TwoNames, make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer(
         {
@@ -195,9 +196,9 @@ def test_transaction_coordinator_keeps_its_found_address_if_metadata_is_old(
 @pytest.mark.parametrize("delays_s", [{}, {API_VERSIONS: 0.05, METADATA: 0.005}])
 def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
     two_names: TwoNames,
-    make_producer: Callable[..., Any],
+    make_producer: MakeProducer,
     topic: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
     delays_s: dict[int, float],
 ) -> None:
     relays = (two_names.old, two_names.new)
@@ -228,7 +229,7 @@ def test_brokers_that_disagree_on_an_address_cause_no_loop_of_reconnects(
 
 
 def test_coordinator_missing_from_metadata_is_looked_up_again_soon(
-    mock_cluster_factory: Callable[..., Any], make_producer: Callable[..., Any], topic: str
+    mock_cluster_factory: Callable[..., Any], make_producer: MakeProducer, topic: str
 ) -> None:
     cluster = mock_cluster_factory(brokers=3)
     cluster.create_topic(topic, 1)
@@ -289,24 +290,25 @@ class Lost(Hiding):
 
 
 class OnceAsked(Hiding):
-    """Gives its metadata answers after another broker was asked for the topic."""
+    """Gives its metadata answers after another broker was asked for the topic. The client may ask
+    this one first. Then its connections end, and the client turns to the other."""
 
     def __init__(self, *arguments: Any, asked: threading.Event) -> None:
         super().__init__(*arguments)
         self.asked = asked
 
     def answer(self, request: int, answer: bytes) -> bytes:
-        if request == METADATA:
-            self.asked.wait(WAIT_S)
+        if request == METADATA and not self.asked.wait(1):
+            self.cut()
         return super().answer(request, answer)
 
 
 # Only with a pattern the client always asks the coordinator for the brokers when it connects.
 @pytest.mark.parametrize(("pattern", "dies"), [(True, False), (True, True), (False, True)])
-def test_group_is_joined_soon_if_the_broker_that_was_asked_for_the_topic_is_lost(
+def test_group_is_joined_soon_if_the_broker_of_the_request_is_lost(
     mock_cluster_factory: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
     pattern: bool,
     dies: bool,
@@ -339,11 +341,11 @@ def test_group_is_joined_soon_if_the_broker_that_was_asked_for_the_topic_is_lost
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_member_joins_with_its_new_topics_if_the_broker_that_was_asked_for_them_is_lost(
+def test_new_topics_are_joined_if_the_broker_of_the_request_is_lost(
     mock_cluster_factory: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
     topic: str,
     keeps: bool,
 ) -> None:

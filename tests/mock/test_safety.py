@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, WaitUntil
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -70,7 +71,7 @@ def is_end(exception: BaseException | None) -> bool:
 
 @pytest.mark.parametrize("method", ["poll", "flush"])
 def test_producer_closed_while_another_thread_waits(
-    make_producer: Callable[..., Any], topic: str, method: str
+    make_producer: MakeProducer, topic: str, method: str
 ) -> None:
     producer = make_producer()
     producer.produce(topic, b"x")
@@ -81,7 +82,7 @@ def test_producer_closed_while_another_thread_waits(
 
 
 def test_producer_closed_while_another_waits_for_room(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     producer = make_producer({"linger.ms": 20_000, "queue.buffering.max.messages": 1})
     producer.produce(topic, b"x")
@@ -94,7 +95,7 @@ def test_producer_closed_while_another_waits_for_room(
 @pytest.mark.parametrize("arguments", [("poll", WAIT_S), ("consume", 100, WAIT_S)], ids=str)
 @pytest.mark.parametrize("how", ["assigned", "subscribed"])
 def test_consumer_closed_while_another_thread_waits(
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: ModuleType,
     topic: str,
     arguments: tuple[Any, ...],
@@ -112,7 +113,7 @@ def test_consumer_closed_while_another_thread_waits(
     assert is_end(end), repr(end)
 
 
-def test_consumer_closed_from_many_threads_closes_once(make_consumer: Callable[..., Any]) -> None:
+def test_consumer_closed_from_many_threads_closes_once(make_consumer: MakeConsumer) -> None:
     consumer = make_consumer()
 
     with ThreadPoolExecutor(8) as pool:
@@ -122,7 +123,7 @@ def test_consumer_closed_from_many_threads_closes_once(make_consumer: Callable[.
 
 
 def test_producer_used_from_many_threads_delivers_every_message_once(
-    make_producer: Callable[..., Any], topic: str
+    make_producer: MakeProducer, topic: str
 ) -> None:
     threads, each = 8, 500
     seen: list[bytes] = []
@@ -153,7 +154,7 @@ def test_producer_used_from_many_threads_delivers_every_message_once(
 
 
 def test_consumer_used_from_many_threads_reads_every_message_once(
-    make_consumer: Callable[..., Any], kafka: ModuleType, topic: str, fill: Callable[..., None]
+    make_consumer: MakeConsumer, kafka: ModuleType, topic: str, fill: Fill
 ) -> None:
     fill(topic, 2000)
     consumer = make_consumer()
@@ -177,7 +178,7 @@ def test_consumer_used_from_many_threads_reads_every_message_once(
     assert sorted(seen) == list(range(2000))
 
 
-def test_calls_race_with_close(make_producer: Callable[..., Any], topic: str) -> None:
+def test_calls_race_with_close(make_producer: MakeProducer, topic: str) -> None:
     for _ in range(20):
         producer = make_producer()
         barrier = threading.Barrier(4)
@@ -199,7 +200,7 @@ def test_calls_race_with_close(make_producer: Callable[..., Any], topic: str) ->
 
 
 def test_on_delivery_may_close_the_producer(
-    make_producer: Callable[..., Any], topic: str, wait_until: Callable[..., None]
+    make_producer: MakeProducer, topic: str, wait_until: WaitUntil
 ) -> None:
     producer = make_producer()
     seen: list[int] = []
@@ -226,7 +227,7 @@ def test_on_delivery_may_close_the_producer(
 @pytest.mark.parametrize("name", ["stats_cb", "error_cb"])
 @pytest.mark.parametrize("kind", ["make_producer", "make_consumer"])
 def test_client_callbacks_may_close_it(
-    request: pytest.FixtureRequest, wait_until: Callable[..., None], name: str, kind: str
+    request: pytest.FixtureRequest, wait_until: WaitUntil, name: str, kind: str
 ) -> None:
     calls: list[Any] = []
     clients: list[Any] = []
@@ -253,11 +254,7 @@ def test_client_callbacks_may_close_it(
 @pytest.mark.parametrize("moment", ["on_assign", "on_revoke"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_rebalance_callbacks_may_close_the_consumer(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    wait_until: Callable[..., None],
-    moment: str,
-    protocol: str,
+    make_consumer: MakeConsumer, topic: str, wait_until: WaitUntil, moment: str, protocol: str
 ) -> None:
     calls: list[Any] = []
     consumer = make_consumer({"group.protocol": protocol})
@@ -281,10 +278,7 @@ def test_rebalance_callbacks_may_close_the_consumer(
 
 
 def test_rebalance_callback_may_use_the_consumer(
-    make_consumer: Callable[..., Any],
-    topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    make_consumer: MakeConsumer, topic: str, fill: Fill, read: Callable[..., list[Any]]
 ) -> None:
     fill(topic, 3)
     consumer = make_consumer(QUICK)
@@ -311,7 +305,7 @@ def test_rebalance_callback_may_use_the_consumer(
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_cycles_are_collected_in_any_order(
-    make_producer: Callable[..., Any], kafka: ModuleType, cluster: Any, order: tuple[int, ...]
+    make_producer: MakeProducer, kafka: ModuleType, cluster: Any, order: tuple[int, ...]
 ) -> None:
     class Owner:
         """Owns a client whose callback owns it."""
@@ -352,7 +346,7 @@ def test_cycle_never_closed_is_collected_with_a_warning(kafka: ModuleType, clust
     assert gone() is None
 
 
-def test_handles_are_counted(kafka: ModuleType, make_producer: Callable[..., Any]) -> None:
+def test_handles_are_counted(kafka: ModuleType, make_producer: MakeProducer) -> None:
     from cykafka.testing import live_handles
 
     before = sum(live_handles().values())

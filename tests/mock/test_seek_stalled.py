@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -62,7 +62,7 @@ SCRIPT = """
 
 
 def test_interrupted_seek_returns_no_message_from_before_it(
-    stall: Callable[[str], None], run_script: Callable[..., Any]
+    stall: Callable[[str], None], run_script: RunScript
 ) -> None:
     stall("rdk:main")
 

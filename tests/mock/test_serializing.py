@@ -6,11 +6,12 @@ import gc
 import importlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
+from fixture_types import Fill, Unique
 from machine import WAIT_S
 
 
@@ -25,7 +26,7 @@ def errors(kafka: ModuleType) -> ModuleType:
 
 
 @pytest.fixture
-def make(kafka: ModuleType, cluster: Any, unique: Callable[[str], str]) -> Iterator[Any]:
+def make(kafka: ModuleType, cluster: Any, unique: Unique) -> Iterator[Any]:
     """Make a SerializingProducer (of a config of serializers) or a DeserializingConsumer."""
     made = []
 
@@ -149,7 +150,7 @@ def test_serializer_that_raises_is_a_serialization_error(
 
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_deserializer_that_raises_leaves_the_message_unchanged(
-    make: Any, errors: ModuleType, topic: str, fill: Callable[..., None], field: str
+    make: Any, errors: ModuleType, topic: str, fill: Fill, field: str
 ) -> None:
     fill(topic, 2)
     cause = ValueError("bad")
@@ -169,7 +170,7 @@ def test_deserializer_that_raises_leaves_the_message_unchanged(
 
 
 def test_event_is_a_consume_error(
-    make: Any, kafka: ModuleType, errors: ModuleType, topic: str, fill: Callable[..., None]
+    make: Any, kafka: ModuleType, errors: ModuleType, topic: str, fill: Fill
 ) -> None:
     fill(topic, 1)
     consumer = make("DeserializingConsumer", {"enable.partition.eof": True})
@@ -193,9 +194,10 @@ def test_closed_producer_calls_no_serializer(make: Any, topic: str) -> None:
     producer = make("SerializingProducer", {"value.serializer": recorder})
     assert producer.close() is True
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError) as raised:
         producer.produce(topic, value="a")
 
+    assert str(raised.value) == "Producer has been closed"
     assert recorder.calls == []
 
 
@@ -370,9 +372,7 @@ def test_serdes_do_not_keep_the_client_alive(kafka: ModuleType, cluster: Any) ->
 
 
 @pytest.mark.ours
-def test_iteration_deserializes_and_skips_partition_eof(
-    make: Any, topic: str, fill: Callable[..., None]
-) -> None:
+def test_iteration_deserializes_and_skips_partition_eof(make: Any, topic: str, fill: Fill) -> None:
     from cykafka import TopicPartition
     from cykafka.serialization import StringDeserializer
 

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
+
+from cykafka.testing import MockCluster
 
 pytestmark = pytest.mark.ours
 
@@ -118,7 +121,7 @@ def test_interrupt_ends(
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
 def test_interrupt_ends_a_transaction_whose_broker_is_gone(
-    script_command: Callable[..., list[str]], mock_cluster: Any, call: str
+    script_command: Callable[..., list[str]], mock_cluster: MockCluster, call: str
 ) -> None:
     source = """
 import sys
@@ -154,7 +157,7 @@ sys.stdin.readline()
 
 
 def test_interrupt_loses_no_delivery_report(
-    run_script: Callable[..., subprocess.CompletedProcess[str]], cluster: Any, topic: str
+    run_script: RunScript, cluster: Any, topic: str
 ) -> None:
     done = run_script(
         """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 pytestmark = pytest.mark.ours
 
@@ -36,7 +36,7 @@ SCRIPT = """
 
 
 def test_metadata_arrives_while_a_request_looks_up_the_leaders(
-    stall: Callable[[str], None], run_script: Callable[..., Any]
+    stall: Callable[[str], None], run_script: RunScript
 ) -> None:
     stall("application")
 

@@ -7,10 +7,10 @@ The mock neither hides aborted messages nor applies the offsets; tests/broker ch
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
+def broken(mock_cluster: MockCluster, make_transactional: MakeProducer) -> Any:
     """A producer whose cluster the test may break."""
     return make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
 
 
-def test_block_commits_at_its_end(make_transactional: Callable[..., Any], topic: str) -> None:
+def test_block_commits_at_its_end(make_transactional: MakeProducer, topic: str) -> None:
     reports: list[Any] = []
     producer = make_transactional()
 
@@ -36,22 +36,20 @@ def test_block_commits_at_its_end(make_transactional: Callable[..., Any], topic:
     assert reports == [None, None]
 
 
-def test_block_follows_an_explicit_init(
-    make_transactional: Callable[..., Any], topic: str
-) -> None:
+def test_block_follows_an_explicit_init(make_transactional: MakeProducer, topic: str) -> None:
+    reports: list[Any] = []
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
 
     with producer.transaction(timeout=WAIT_S):
-        producer.produce(topic, b"x")
+        producer.produce(topic, b"x", on_delivery=lambda error, _: reports.append(error))
+
+    assert reports == [None]
 
 
 @pytest.mark.parametrize("exception", [LookupError, KeyboardInterrupt, SystemExit])
 def test_exception_aborts_and_the_next_block_commits(
-    kafka: Any,
-    make_transactional: Callable[..., Any],
-    topic: str,
-    exception: type[BaseException],
+    kafka: Any, make_transactional: MakeProducer, topic: str, exception: type[BaseException]
 ) -> None:
     reports: list[Any] = []
     producer = make_transactional(**{"linger.ms": 20_000})
@@ -69,7 +67,7 @@ def test_exception_aborts_and_the_next_block_commits(
 
 
 def test_block_that_the_caller_ended_is_not_ended_again(
-    make_transactional: Callable[..., Any], topic: str
+    make_transactional: MakeProducer, topic: str
 ) -> None:
     producer = make_transactional()
 
@@ -82,7 +80,7 @@ def test_block_that_the_caller_ended_is_not_ended_again(
 
 
 def test_block_does_not_end_the_callers_open_transaction(
-    kafka: Any, make_transactional: Callable[..., Any], topic: str
+    kafka: Any, make_transactional: MakeProducer, topic: str
 ) -> None:
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
@@ -96,7 +94,7 @@ def test_block_does_not_end_the_callers_open_transaction(
     producer.commit_transaction(WAIT_S)
 
 
-def test_block_is_entered_once(make_transactional: Callable[..., Any]) -> None:
+def test_block_is_entered_once(make_transactional: MakeProducer) -> None:
     block = make_transactional().transaction()
 
     with block:
@@ -116,8 +114,12 @@ def test_retriable_errors_are_retried(kafka: Any, mock_cluster: MockCluster, bro
     mock_cluster.push_request_errors("EndTxn", [error.COORDINATOR_LOAD_IN_PROGRESS] * 3)
     mock_cluster.push_request_errors("InitProducerId", [error.COORDINATOR_LOAD_IN_PROGRESS] * 3)
 
+    mock_cluster.start_request_tracking()
+
     with broken.transaction():
         broken.produce("any", b"x")
+
+    assert len(mock_cluster.requests("EndTxn")) == 4
 
 
 def test_commit_that_requires_an_abort_is_aborted_and_raised(
@@ -207,8 +209,8 @@ def test_next_block_resumes_a_commit_that_timed_out(
         broken.produce("any", b"y")
 
 
-def test_exception_of_a_callback_in_the_commit_is_raised_and_the_commit_stands(
-    make_transactional: Callable[..., Any], topic: str
+def test_exception_of_a_callback_in_the_commit_keeps_the_commit(
+    make_transactional: MakeProducer, topic: str
 ) -> None:
     producer = make_transactional()
 
@@ -230,8 +232,8 @@ def test_exception_of_a_callback_in_the_commit_is_raised_and_the_commit_stands(
     ],
 )
 def test_unsuitable_consumer_is_refused(
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     config: dict[str, Any],
     words: str,
 ) -> None:
@@ -246,7 +248,7 @@ def test_unsuitable_consumer_is_refused(
         pass
 
 
-def test_arguments_are_checked(make_transactional: Callable[..., Any]) -> None:
+def test_arguments_are_checked(make_transactional: MakeProducer) -> None:
     producer = make_transactional()
 
     with pytest.raises(TypeError, match=r"^consumer: expected a Consumer"):
@@ -255,7 +257,7 @@ def test_arguments_are_checked(make_transactional: Callable[..., Any]) -> None:
         producer.transaction(timeout="x")
 
 
-def test_closed_clients_are_refused(make_transactional: Callable[..., Any], consumer: Any) -> None:
+def test_closed_clients_are_refused(make_transactional: MakeProducer, consumer: Any) -> None:
     producer = make_transactional()
     consumer.close()
 
@@ -268,10 +270,7 @@ def test_closed_clients_are_refused(make_transactional: Callable[..., Any], cons
 
 @pytest.mark.parametrize("aborted", [True, False], ids=["aborted", "left open"])
 def test_close_warns_of_records_that_were_not_aborted(
-    make_transactional: Callable[..., Any],
-    topic: str,
-    caplog: pytest.LogCaptureFixture,
-    aborted: bool,
+    make_transactional: MakeProducer, topic: str, caplog: pytest.LogCaptureFixture, aborted: bool
 ) -> None:
     producer = make_transactional(**{"linger.ms": 20_000})
     producer.init_transactions(WAIT_S)
@@ -288,12 +287,12 @@ def test_close_warns_of_records_that_were_not_aborted(
 
 def test_partitions_lost_in_the_block_abort_it(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    fill: Fill,
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     fill(topic, 5)
     producer = make_transactional()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -29,7 +30,7 @@ SOON_S = 30.0
 
 
 @pytest.fixture
-def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) -> Any:
+def broken(mock_cluster: MockCluster, make_transactional: MakeProducer) -> Any:
     """A producer whose cluster the test may break."""
     return make_transactional(
         **{"bootstrap.servers": mock_cluster.bootstrap_servers, "log_level": 0}
@@ -39,6 +40,27 @@ def broken(mock_cluster: MockCluster, make_transactional: Callable[..., Any]) ->
 def busy(kafka: Any, mock_cluster: MockCluster, count: int = 60) -> None:
     """Make the coordinator answer the next EndTxn requests with a retriable error."""
     mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * count)
+
+
+def commit_that_times_out(kafka: Any, mock_cluster: MockCluster, producer: Any) -> None:
+    """Make a commit time out; librdkafka goes on with it."""
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("any", b"x")
+    assert producer.flush(WAIT_S) == 0
+    busy(kafka, mock_cluster, 1000)
+    with pytest.raises(kafka.KafkaException):
+        producer.commit_transaction(0.3)
+
+
+def refuse_commit(mock_cluster: MockCluster, *errors: int) -> None:
+    """Make the coordinator answer that commit with these errors, and track the requests then."""
+    mock_cluster.start_request_tracking()
+    # Just after an attempt, so that none comes between the next two calls.
+    mock_cluster.wait_for_requests("EndTxn", timeout=WAIT_S)
+    mock_cluster.clear_request_errors("EndTxn")
+    mock_cluster.push_request_errors("EndTxn", list(errors))
+    mock_cluster.clear_requests()
 
 
 def closed_soon(producer: Any) -> Any:
@@ -78,18 +100,18 @@ def test_close_resumes_a_commit_that_timed_out(
 def test_close_reports_an_unfinished_commit(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(kafka.KafkaException), broken.transaction(timeout=0.3):
+    with pytest.raises(kafka.KafkaException), broken.transaction(timeout=1):
         broken.produce("any", b"x")
         assert broken.flush(WAIT_S) == 0
         mock_cluster.broker_down()
 
     with caplog.at_level(logging.WARNING, "cykafka"):
-        broken.close(0.3)
+        broken.close(1)
     assert "the commit of the transaction did not end" in caplog.text
 
 
 def test_fatal_error_of_another_client_aborts_the_block(
-    kafka: Any, make_transactional: Callable[..., Any], topic: str
+    kafka: Any, make_transactional: MakeProducer, topic: str
 ) -> None:
     reports: list[Any] = []
     producer = make_transactional(**{"linger.ms": 20_000})
@@ -141,7 +163,7 @@ def test_transaction_call_in_a_callback_of_a_transaction_call_is_refused(
 
 
 def test_transaction_call_in_a_callback_of_poll_succeeds(
-    kafka: Any, make_transactional: Callable[..., Any], topic: str
+    kafka: Any, make_transactional: MakeProducer, topic: str
 ) -> None:
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
@@ -176,7 +198,7 @@ def test_interrupted_close_leaves_a_usable_producer(
 
 
 def test_interrupt_after_the_abort_of_close_leaves_no_transaction(
-    make_transactional: Callable[..., Any], topic: str
+    make_transactional: MakeProducer, topic: str
 ) -> None:
     def interrupt(error: Any, message: Any) -> None:
         raise KeyboardInterrupt
@@ -195,7 +217,7 @@ def test_interrupt_after_the_abort_of_close_leaves_no_transaction(
 @pytest.mark.parametrize("mine", ["words", "none", "error"])
 def test_close_raises_the_kafka_exception_of_a_callback_unchanged(
     kafka: Any,
-    make_transactional: Callable[..., Any],
+    make_transactional: MakeProducer,
     topic: str,
     caplog: pytest.LogCaptureFixture,
     mine: str,
@@ -224,7 +246,7 @@ def test_close_raises_the_kafka_exception_of_a_callback_unchanged(
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_callback_that_raises_in_close_does_not_stop_the_end_of_the_transaction(
+def test_callback_that_raises_in_close_does_not_stop_the_abort(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     def fail(error: Any, message: Any) -> None:
@@ -250,7 +272,7 @@ def test_callback_that_raises_in_close_does_not_stop_the_end_of_the_transaction(
     assert caplog.text == ""
 
 
-def test_resumed_commit_raises_the_kafka_exception_of_a_callback_unchanged(
+def test_resumed_commit_raises_the_exception_of_a_callback_unchanged(
     kafka: Any, mock_cluster: MockCluster, broken: Any
 ) -> None:
     raised = kafka.KafkaException("my words")
@@ -271,7 +293,7 @@ def test_resumed_commit_raises_the_kafka_exception_of_a_callback_unchanged(
 
 
 def test_failure_of_a_resumed_commit_is_reported(
-    kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+    kafka: Any, mock_cluster: MockCluster, make_transactional: MakeProducer
 ) -> None:
     producer = make_transactional(
         **{**IMPATIENT, "bootstrap.servers": mock_cluster.bootstrap_servers}
@@ -302,7 +324,7 @@ def test_failure_of_a_resumed_commit_is_reported(
 def test_failure_of_a_commit_in_close_is_reported(
     kafka: Any,
     mock_cluster: MockCluster,
-    make_transactional: Callable[..., Any],
+    make_transactional: MakeProducer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     producer = make_transactional(
@@ -323,7 +345,7 @@ def test_failure_of_a_commit_in_close_is_reported(
 def test_failure_of_a_commit_in_close_is_logged_if_callbacks_raise(
     kafka: Any,
     mock_cluster: MockCluster,
-    make_transactional: Callable[..., Any],
+    make_transactional: MakeProducer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     raising = threading.Event()
@@ -336,15 +358,8 @@ def test_failure_of_a_commit_in_close_is_logged_if_callbacks_raise(
     producer = make_transactional(
         **{"bootstrap.servers": servers, "statistics.interval.ms": 1, "stats_cb": stats}
     )
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce("any", b"x")
-    assert producer.flush(WAIT_S) == 0
-    busy(kafka, mock_cluster, 1000)
-    with pytest.raises(kafka.KafkaException):
-        producer.commit_transaction(0.3)
-    mock_cluster.clear_request_errors("EndTxn")
-    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.POLICY_VIOLATION])
+    commit_that_times_out(kafka, mock_cluster, producer)
+    refuse_commit(mock_cluster, kafka.KafkaError.POLICY_VIOLATION)
     raising.set()
 
     with pytest.raises(LookupError):
@@ -358,18 +373,10 @@ def test_close_shares_its_timeout_between_a_commit_and_the_abort_after_it(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
-        mock_cluster.clear_request_errors("EndTxn")
-        error = kafka.KafkaError.POLICY_VIOLATION
-        mock_cluster.push_request_errors("EndTxn", [error])
-        busy(kafka, mock_cluster, 1000)
+        busy_errors = [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 1000
+        refuse_commit(mock_cluster, kafka.KafkaError.POLICY_VIOLATION, *busy_errors)
 
-    broken.init_transactions(WAIT_S)
-    broken.begin_transaction()
-    broken.produce("any", b"x")
-    assert broken.flush(WAIT_S) == 0
-    busy(kafka, mock_cluster, 1000)
-    with pytest.raises(kafka.KafkaException):
-        broken.commit_transaction(0.3)
+    commit_that_times_out(kafka, mock_cluster, broken)
     refusal = threading.Timer(3, refuse)
     refusal.start()
     started = time.monotonic()
@@ -384,7 +391,7 @@ def test_close_shares_its_timeout_between_a_commit_and_the_abort_after_it(
 
 
 def test_transaction_that_close_cannot_abort_is_reported(
-    mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+    mock_cluster: MockCluster, make_transactional: MakeProducer
 ) -> None:
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
     producer.init_transactions(WAIT_S)
@@ -397,7 +404,7 @@ def test_transaction_that_close_cannot_abort_is_reported(
 
 
 def test_closing_the_producer_in_the_block_fails_the_block(
-    make_transactional: Callable[..., Any], topic: str
+    make_transactional: MakeProducer, topic: str
 ) -> None:
     producer = make_transactional(**{"linger.ms": 20_000})
     reports: list[Any] = []
@@ -409,7 +416,7 @@ def test_closing_the_producer_in_the_block_fails_the_block(
 
 
 def test_callback_that_closes_during_the_commit_does_not_fail_the_block(
-    mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+    mock_cluster: MockCluster, make_transactional: MakeProducer
 ) -> None:
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
     producer.init_transactions(WAIT_S)
@@ -425,11 +432,11 @@ def test_callback_that_closes_during_the_commit_does_not_fail_the_block(
 
 def test_callback_that_raises_in_the_abort_does_not_stop_the_seek_back(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     topic: str,
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    fill: Fill,
+    read: Read,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(error: Any, message: Any) -> None:
@@ -450,8 +457,8 @@ def test_callback_that_raises_in_the_abort_does_not_stop_the_seek_back(
     assert [message.offset() for message in read(consumer, 1)] == [0]
 
 
-def test_callback_that_raises_the_exception_of_the_block_makes_no_reference_cycle(
-    make_transactional: Callable[..., Any], topic: str
+def test_callback_that_raises_the_blocks_exception_makes_no_cycle(
+    make_transactional: MakeProducer, topic: str
 ) -> None:
     failure = ValueError("of both")
 
@@ -469,23 +476,15 @@ def test_callback_that_raises_the_exception_of_the_block_makes_no_reference_cycl
 
 def commit_that_will_fail(kafka: Any, mock_cluster: MockCluster, producer: Any) -> None:
     """Make a commit time out. If resumed, it fails, and the abort after it takes long."""
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce("any", b"x")
-    assert producer.flush(WAIT_S) == 0
-    busy(kafka, mock_cluster, 1000)
-    with pytest.raises(kafka.KafkaException):
-        producer.commit_transaction(0.3)
-    mock_cluster.clear_request_errors("EndTxn")
+    commit_that_times_out(kafka, mock_cluster, producer)
     busy_errors = [kafka.KafkaError.CONCURRENT_TRANSACTIONS] * 1000
-    mock_cluster.push_request_errors("EndTxn", [kafka.KafkaError.POLICY_VIOLATION, *busy_errors])
+    refuse_commit(mock_cluster, kafka.KafkaError.POLICY_VIOLATION, *busy_errors)
 
 
 def test_failed_commit_is_logged_if_the_abort_in_close_is_interrupted(
     kafka: Any, mock_cluster: MockCluster, broken: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit_that_will_fail(kafka, mock_cluster, broken)
-    mock_cluster.start_request_tracking()
 
     def interrupt() -> None:
         # The commit sends the first EndTxn, the abort sends the others.
@@ -505,7 +504,7 @@ def test_failed_commit_is_logged_if_the_abort_in_close_is_interrupted(
 
 
 def test_failed_commit_is_chained_if_the_abort_after_it_raises(
-    kafka: Any, mock_cluster: MockCluster, make_transactional: Callable[..., Any]
+    kafka: Any, mock_cluster: MockCluster, make_transactional: MakeProducer
 ) -> None:
     armed = threading.Event()
 
@@ -523,7 +522,6 @@ def test_failed_commit_is_chained_if_the_abort_after_it_raises(
         }
     )
     commit_that_will_fail(kafka, mock_cluster, producer)
-    mock_cluster.start_request_tracking()
     armed.set()
 
     with pytest.raises(LookupError) as caught, producer.transaction(timeout=WAIT_S):
@@ -537,11 +535,7 @@ def test_failed_commit_is_chained_if_the_abort_after_it_raises(
 
 
 def test_next_block_makes_an_abort_that_had_no_time_to_begin(
-    kafka: Any,
-    mock_cluster: MockCluster,
-    broken: Any,
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    kafka: Any, mock_cluster: MockCluster, broken: Any, make_consumer: MakeConsumer, read: Read
 ) -> None:
     class Alarm(Exception):
         pass
@@ -574,4 +568,4 @@ def test_next_block_makes_an_abort_that_had_no_time_to_begin(
     with broken.transaction(consumer, timeout=WAIT_S):
         again = read(consumer, 2)
         broken.produce("out", again[0].value())
-    assert [each.offset() for each in again] == [each.offset() for each in first]
+    assert [item.offset() for item in again] == [item.offset() for item in first]

@@ -6,10 +6,10 @@ The mock does not apply a transaction's offsets, so the tests check which offset
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, WaitUntil
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def filled(topic: str, fill: Callable[..., None]) -> str:
+def filled(topic: str, fill: Fill) -> str:
     fill(topic, 20)
     return topic
 
 
 @pytest.fixture
-def assigned(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
+def assigned(kafka: Any, make_consumer: MakeConsumer, filled: str) -> Any:
     """A consumer that reads from offset 5, in a group without committed offsets."""
     consumer = make_consumer({"auto.offset.reset": "latest"})
     consumer.assign([kafka.TopicPartition(filled, 0, 5)])
@@ -35,8 +35,8 @@ def assigned(kafka: Any, make_consumer: Callable[..., Any], filled: str) -> Any:
 def step(
     kafka: Any,
     mock_cluster: MockCluster,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
 ) -> tuple[Any, Any]:
     """A producer and a consumer on their own cluster, with six records in the topic "in"."""
     servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
@@ -63,10 +63,7 @@ def run(
 
 
 def test_block_is_refused_after_reading_past_a_commit_that_timed_out(
-    kafka: Any,
-    mock_cluster: MockCluster,
-    step: tuple[Any, Any],
-    read: Callable[..., list[Any]],
+    kafka: Any, mock_cluster: MockCluster, step: tuple[Any, Any], read: Read
 ) -> None:
     producer, consumer = step
 
@@ -94,7 +91,7 @@ def test_block_is_refused_after_reading_past_a_commit_that_timed_out(
 
 
 def test_failed_assign_keeps_the_read_offsets(
-    kafka: Any, step: tuple[Any, Any], read: Callable[..., list[Any]]
+    kafka: Any, step: tuple[Any, Any], read: Read
 ) -> None:
     producer, consumer = step
     messages = read(consumer, 2)
@@ -111,10 +108,7 @@ def test_failed_assign_keeps_the_read_offsets(
 
 
 def test_block_without_reads_after_a_failed_block_is_allowed(
-    kafka: Any,
-    mock_cluster: MockCluster,
-    step: tuple[Any, Any],
-    read: Callable[..., list[Any]],
+    kafka: Any, mock_cluster: MockCluster, step: tuple[Any, Any], read: Read
 ) -> None:
     producer, consumer = step
 
@@ -132,10 +126,7 @@ def test_block_without_reads_after_a_failed_block_is_allowed(
 
 
 def test_block_is_refused_after_reading_past_a_failed_seek_back(
-    kafka: Any,
-    mock_cluster: MockCluster,
-    step: tuple[Any, Any],
-    read: Callable[..., list[Any]],
+    kafka: Any, mock_cluster: MockCluster, step: tuple[Any, Any], read: Read
 ) -> None:
     producer, consumer = step
 
@@ -156,11 +147,11 @@ def test_block_is_refused_after_reading_past_a_failed_seek_back(
 
 def test_block_is_refused_if_partitions_were_revoked_after_reading(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     filled: str,
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     producer = make_transactional()
     consumer = make_consumer()
@@ -182,11 +173,11 @@ def test_block_is_refused_if_partitions_were_revoked_after_reading(
 
 def test_messages_that_were_never_returned_do_not_count_as_read(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     filled: str,
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     class Stop(Exception):
         pass
@@ -222,11 +213,11 @@ def test_messages_that_were_never_returned_do_not_count_as_read(
 
 
 def test_revoked_partitions_without_new_reads_do_not_abort_the_block(
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     filled: str,
-    read: Callable[..., list[Any]],
-    wait_until: Callable[..., None],
+    read: Read,
+    wait_until: WaitUntil,
 ) -> None:
     producer = make_transactional()
     consumer = make_consumer()
@@ -244,10 +235,10 @@ def test_revoked_partitions_without_new_reads_do_not_abort_the_block(
 @pytest.mark.parametrize("change", ["seek", "assign", "unassign", "incremental_unassign"])
 def test_moving_away_from_read_messages_aborts_the_block(
     kafka: Any,
-    make_transactional: Callable[..., Any],
+    make_transactional: MakeProducer,
     assigned: Any,
     filled: str,
-    read: Callable[..., list[Any]],
+    read: Read,
     change: str,
     in_the_block: bool,
 ) -> None:
@@ -287,11 +278,7 @@ def test_moving_away_from_read_messages_aborts_the_block(
 
 
 def test_seek_before_the_first_read_is_allowed(
-    kafka: Any,
-    make_transactional: Callable[..., Any],
-    assigned: Any,
-    filled: str,
-    read: Callable[..., list[Any]],
+    kafka: Any, make_transactional: MakeProducer, assigned: Any, filled: str, read: Read
 ) -> None:
     producer = make_transactional()
     run(producer, assigned, filled, read(assigned, 5))
@@ -304,7 +291,7 @@ def test_seek_before_the_first_read_is_allowed(
 
 @pytest.mark.parametrize("call", ["poll", "consume", "consume_batch"])
 def test_failed_first_block_seeks_back_to_the_first_message_read(
-    make_transactional: Callable[..., Any], assigned: Any, call: str
+    make_transactional: MakeProducer, assigned: Any, call: str
 ) -> None:
     producer = make_transactional()
 
@@ -326,11 +313,11 @@ def test_failed_first_block_seeks_back_to_the_first_message_read(
 
 def test_failed_first_block_of_a_latest_consumer_skips_no_message(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
     filled: str,
-    wait_until: Callable[..., None],
+    wait_until: WaitUntil,
 ) -> None:
     producer, writer = make_transactional(), make_producer()
     consumer = make_consumer({"auto.offset.reset": "latest"})
@@ -351,10 +338,7 @@ def test_failed_first_block_of_a_latest_consumer_skips_no_message(
 
 
 def test_failed_block_seeks_back_to_the_last_committed_offset(
-    make_transactional: Callable[..., Any],
-    assigned: Any,
-    filled: str,
-    read: Callable[..., list[Any]],
+    make_transactional: MakeProducer, assigned: Any, filled: str, read: Read
 ) -> None:
     producer = make_transactional()
     run(producer, assigned, filled, read(assigned, 5))
@@ -372,8 +356,8 @@ def test_messages_read_before_a_block_that_cannot_begin_are_read_again(
     kafka: Any,
     mock_cluster: MockCluster,
     step: tuple[Any, Any],
-    make_transactional: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    make_transactional: MakeProducer,
+    read: Read,
     failing: str,
 ) -> None:
     producer, consumer = step
@@ -414,10 +398,10 @@ def test_messages_read_before_a_block_that_cannot_begin_are_read_again(
 
 def test_block_that_refuses_its_consumer_does_not_seek(
     kafka: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     filled: str,
-    read: Callable[..., list[Any]],
+    read: Read,
 ) -> None:
     consumer = make_consumer({"enable.auto.commit": True})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])

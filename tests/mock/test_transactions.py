@@ -13,13 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Fill, MakeConsumer, MakeProducer, Read, Unique, WaitUntil
 from machine import WAIT_S
+
+from cykafka.testing import MockCluster
 
 NO_BROKER = "127.0.0.1:1"
 
 
 @pytest.fixture
-def ready(make_transactional: Callable[..., Any]) -> Any:
+def ready(make_transactional: MakeProducer) -> Any:
     """A producer that can begin a transaction."""
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
@@ -27,7 +30,7 @@ def ready(make_transactional: Callable[..., Any]) -> Any:
 
 
 def test_commit_delivers_the_messages(
-    ready: Any, consumer: Any, kafka: Any, topic: str, read: Callable[..., list[Any]]
+    ready: Any, consumer: Any, kafka: Any, topic: str, read: Read
 ) -> None:
     seen: list[Any] = []
 
@@ -52,10 +55,7 @@ def test_producer_commits_several_transactions(ready: Any, topic: str) -> None:
 
 @pytest.mark.ours  # confluent_kafka's librdkafka treats the answer as fatal
 def test_abort_before_the_coordinator_accepts_succeeds(
-    kafka: Any,
-    mock_cluster: Any,
-    make_transactional: Callable[..., Any],
-    wait_until: Callable[..., None],
+    kafka: Any, mock_cluster: MockCluster, make_transactional: MakeProducer, wait_until: WaitUntil
 ) -> None:
     """The coordinator is still completing the last transaction, as on a busy broker."""
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
@@ -81,9 +81,9 @@ def test_abort_before_the_coordinator_accepts_succeeds(
 @pytest.mark.parametrize("accepted", ["a partition", "offsets"])
 def test_abort_that_the_coordinator_refuses_is_fatal(
     kafka: Any,
-    mock_cluster: Any,
-    make_transactional: Callable[..., Any],
-    make_consumer: Callable[..., Any],
+    mock_cluster: MockCluster,
+    make_transactional: MakeProducer,
+    make_consumer: MakeConsumer,
     accepted: str,
 ) -> None:
     servers = {"bootstrap.servers": mock_cluster.bootstrap_servers}
@@ -105,7 +105,9 @@ def test_abort_that_the_coordinator_refuses_is_fatal(
     assert caught.value.args[0].fatal()
 
 
-def test_abort_fails_queued_messages(make_transactional: Any, kafka: Any, topic: str) -> None:
+def test_abort_fails_queued_messages(
+    make_transactional: MakeProducer, kafka: Any, topic: str
+) -> None:
     seen: list[Any] = []
     producer = make_transactional(**{"linger.ms": 20_000})
     producer.init_transactions(WAIT_S)
@@ -122,8 +124,31 @@ def test_abort_fails_queued_messages(make_transactional: Any, kafka: Any, topic:
 
 
 @pytest.mark.ours
+def test_abort_does_not_wait_for_records_that_would_be_retried(
+    make_transactional: MakeProducer, kafka: Any, mock_cluster: MockCluster
+) -> None:
+    """A request in flight is refused after the purge of the queues, and nothing is sent meanwhile.
+    A single call of librdkafka would wait until the record times out; ours is made in slices, and
+    each purges again."""
+    mock_cluster.create_topic("t")
+    producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("t", b"first", partition=0)
+    assert producer.flush(WAIT_S) == 0
+    mock_cluster.set_rtt(500)
+    mock_cluster.push_request_errors("Produce", [kafka.KafkaError.NOT_LEADER_FOR_PARTITION])
+    mock_cluster.start_request_tracking()
+    producer.produce("t", b"refused", partition=0)
+    mock_cluster.wait_for_requests("Produce", timeout=WAIT_S)
+
+    producer.abort_transaction(WAIT_S)
+
+    assert len(producer) == 0
+
+
 def test_calls_take_their_arguments_by_keyword(
-    make_transactional: Callable[..., Any], consumer: Any
+    make_transactional: MakeProducer, consumer: Any
 ) -> None:
     producer = make_transactional()
     metadata = consumer.consumer_group_metadata()
@@ -140,7 +165,7 @@ def test_calls_take_their_arguments_by_keyword(
     "method", ["begin_transaction", "commit_transaction", "abort_transaction"]
 )
 def test_calls_before_init_are_out_of_order(
-    make_transactional: Callable[..., Any], kafka: Any, method: str
+    make_transactional: MakeProducer, kafka: Any, method: str
 ) -> None:
     producer = make_transactional()
 
@@ -194,7 +219,7 @@ def test_init_without_a_broker_can_be_tried_again(kafka: Any) -> None:
 
 
 def test_commit_after_a_failed_message_requires_an_abort(
-    make_transactional: Callable[..., Any], kafka: Any, topic: str
+    make_transactional: MakeProducer, kafka: Any, topic: str
 ) -> None:
     producer = make_transactional()
     producer.init_transactions(WAIT_S)
@@ -216,12 +241,12 @@ def test_commit_after_a_failed_message_requires_an_abort(
 
 def test_offsets_are_sent_with_the_groups_metadata(
     ready: Any,
-    make_consumer: Callable[..., Any],
+    make_consumer: MakeConsumer,
     kafka: Any,
     topic: str,
-    unique: Callable[[str], str],
-    fill: Callable[..., None],
-    read: Callable[..., list[Any]],
+    unique: Unique,
+    fill: Fill,
+    read: Read,
 ) -> None:
     fill(topic, 3)
     consumer = make_consumer({"group.protocol": "consumer"})
@@ -267,7 +292,7 @@ def test_invalid_group_name_is_refused(ready: Any, group: str) -> None:
 
 
 def test_close_aborts_an_open_transaction(
-    make_transactional: Callable[..., Any], kafka: Any, topic: str
+    make_transactional: MakeProducer, kafka: Any, topic: str
 ) -> None:
     seen: list[Any] = []
     producer = make_transactional(**{"linger.ms": 20_000})
@@ -284,7 +309,7 @@ def test_close_aborts_an_open_transaction(
 @pytest.mark.ours
 @pytest.mark.parametrize("method", ["commit_transaction", "abort_transaction"])
 def test_callback_that_raises_reaches_the_caller_and_can_be_repeated(
-    make_transactional: Callable[..., Any], topic: str, method: str
+    make_transactional: MakeProducer, topic: str, method: str
 ) -> None:
     def complain(error: Any, message: Any) -> None:
         raise LookupError("from the report")
@@ -331,7 +356,7 @@ def test_commit_of_a_batch_with_unread_failures_is_refused(
 @pytest.mark.ours
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
 def test_call_during_a_flush_keeps_its_timeout(
-    kafka: Any, mock_cluster: Any, make_transactional: Callable[..., Any], call: str
+    kafka: Any, mock_cluster: MockCluster, make_transactional: MakeProducer, call: str
 ) -> None:
     mock_cluster.create_topic("slow", 1)
     producer = make_transactional(**{"bootstrap.servers": mock_cluster.bootstrap_servers})

@@ -17,6 +17,8 @@ import pyarrow as pa
 from machine import WAIT_S
 
 import cykafka
+from cykafka.testing import MockCluster
+from cykafka.testing.kafka import RealCluster
 
 ALPHABET = "abc \u00e9\u4e2d\U0001f600\n"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -91,7 +93,10 @@ def mixed(column: list[bytes | None]) -> list[Any]:
     return [item if item is None else types[i % 3](item) for i, item in enumerate(column)]
 
 
-def as_lists(producer: Any, topic: str, records: Records) -> Any:
+Publish = Callable[[cykafka.Producer, str, Records], cykafka.Delivery]
+
+
+def as_lists(producer: cykafka.Producer, topic: str, records: Records) -> cykafka.Delivery:
     return producer.publish(
         topic,
         records.values,
@@ -102,7 +107,9 @@ def as_lists(producer: Any, topic: str, records: Records) -> Any:
     )
 
 
-def as_tuples_of_anything(producer: Any, topic: str, records: Records) -> Any:
+def as_tuples_of_anything(
+    producer: cykafka.Producer, topic: str, records: Records
+) -> cykafka.Delivery:
     return producer.publish(
         [topic] * len(records),
         tuple(mixed(records.values)),
@@ -113,13 +120,13 @@ def as_tuples_of_anything(producer: Any, topic: str, records: Records) -> Any:
     )
 
 
-def without_headers(producer: Any, topic: str, records: Records) -> Any:
+def without_headers(producer: cykafka.Producer, topic: str, records: Records) -> cykafka.Delivery:
     records.headers = [None] * len(records)
     records.timestamps = []
     return producer.publish(topic, texts(records.values), keys=records.keys, partitions=0)
 
 
-def as_named_headers(producer: Any, topic: str, records: Records) -> Any:
+def as_named_headers(producer: cykafka.Producer, topic: str, records: Records) -> cykafka.Delivery:
     columns = {"one": "1", "keys": records.keys, "values": pa.array(records.values, pa.binary())}
     records.headers = [
         [("one", b"1"), ("keys", key), ("values", value)]
@@ -135,7 +142,7 @@ def as_named_headers(producer: Any, topic: str, records: Records) -> Any:
     )
 
 
-def as_numpy(producer: Any, topic: str, records: Records) -> Any:
+def as_numpy(producer: cykafka.Producer, topic: str, records: Records) -> cykafka.Delivery:
     """Fixed widths: byte strings lose their trailing NULs, rows of bytes keep them."""
     values = [(value or b"")[:20].rstrip(b"\0") for value in records.values]
     rows = numpy.frombuffer(
@@ -153,8 +160,8 @@ def as_numpy(producer: Any, topic: str, records: Records) -> Any:
     )
 
 
-def as_arrow(kind: pa.DataType) -> Callable[[Any, str, Records], Any]:
-    def publish(producer: Any, topic: str, records: Records) -> Any:
+def as_arrow(kind: pa.DataType) -> Publish:
+    def publish(producer: cykafka.Producer, topic: str, records: Records) -> cykafka.Delivery:
         table = pa.table(
             {
                 "key": pa.array(records.keys, kind),
@@ -179,7 +186,7 @@ def as_arrow(kind: pa.DataType) -> Callable[[Any, str, Records], Any]:
     return publish
 
 
-FORMS: dict[str, Callable[[Any, str, Records], Any]] = {
+FORMS: dict[str, Publish] = {
     "lists": as_lists,
     "tuples of anything": as_tuples_of_anything,
     "without headers": without_headers,
@@ -194,7 +201,7 @@ FORMS: dict[str, Callable[[Any, str, Records], Any]] = {
 class Wire:
     """A producer with room for 1,000 records, and a consumer of its topic's only partition."""
 
-    def __init__(self, cluster: Any, topic: str) -> None:
+    def __init__(self, cluster: MockCluster | RealCluster, topic: str) -> None:
         self.topic = topic
         servers = {"bootstrap.servers": cluster.bootstrap_servers}
         self.producer = cykafka.Producer(

@@ -13,8 +13,8 @@ from repeated import examples
 from cykafka.internal import Pieces, split
 
 # Few different bytes, so that delimiters occur, and overlap themselves.
-texts = st.binary(max_size=60).map(lambda text: bytes(each % 3 for each in text))
-delimiters = st.binary(min_size=1, max_size=4).map(lambda text: bytes(each % 3 for each in text))
+texts = st.binary(max_size=60).map(lambda text: bytes(item % 3 for item in text))
+delimiters = st.binary(min_size=1, max_size=4).map(lambda text: bytes(item % 3 for item in text))
 
 
 @given(texts, delimiters)
@@ -41,9 +41,9 @@ def test_parts_of_pieces_are_those_of_partition(text: bytes, ends: bytes, first:
         assert parts is not None
         before, after = parts
         del pieces, parts
-        assert list(before) == [each for each, _, _ in expected]
+        assert list(before) == [item for item, _, _ in expected]
         del before
-        assert list(after) == [each for _, _, each in expected]
+        assert list(after) == [item for _, _, item in expected]
     else:
         assert parts is None
 
@@ -51,7 +51,7 @@ def test_parts_of_pieces_are_those_of_partition(text: bytes, ends: bytes, first:
 @given(st.integers(0, 20), st.slices(20), st.slices(20))
 def test_slices_outlive_what_they_are_of(count: int, part: slice, again: slice) -> None:
     expected = [b"%d" % number for number in range(count)]
-    pieces, _ = split(b"".join(each + b"," for each in expected), b",")
+    pieces, _ = split(b"".join(item + b"," for item in expected), b",")
     part, again = slice(part.start, part.stop), slice(again.start, again.stop)
 
     pieces = pieces[part]

@@ -176,10 +176,10 @@ def test_ids_are_those_of_the_wire_format(values: list[bytes | None], start: int
     found = schema_ids(pa.array(values, pa.binary())[start:])
 
     expected = [
-        -1 if each is None
-        else int.from_bytes(each[1:5], "big") if len(each) >= 5 and each[0] == 0
+        -1 if value is None
+        else int.from_bytes(value[1:5], "big") if len(value) >= 5 and value[0] == 0
         else -2
-        for each in values[start:]
+        for value in values[start:]
     ]  # fmt: skip
     assert found.tolist() == expected
 
@@ -214,7 +214,7 @@ def test_each_row_of_a_batch_is_its_own(registry: SchemaRegistry, rows: list[Any
     for row in rows:
         if isinstance(row, tuple):
             at, number = row
-            fields = {"n": number, **dict.fromkeys((f"x{each}" for each in range(at)), 7)}
+            fields = {"n": number, **dict.fromkeys((f"x{number}" for number in range(at)), 7)}
             made = Encoder("avro", options, None).encode(pa.array([fields]), pa.array([f"v{at}"]))
             values.append(made.field("value")[0].as_py())
         else:
@@ -225,7 +225,7 @@ def test_each_row_of_a_batch_is_its_own(registry: SchemaRegistry, rows: list[Any
     for row, one in zip(rows, found, strict=True):
         if isinstance(row, tuple):
             at, number = row
-            extra = {f"x{each}": 7 if each < at else each for each in range(3)}
+            extra = {f"x{number}": 7 if number < at else number for number in range(3)}
             assert one == {"data": {"n": number, **extra}, "error": None}
         else:
             assert one["data"] is None

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cykafka.spark.offsets import (
+from cykafka.spark.source.offsets import (
     PartitionRange,
     format_offsets,
     pack,
@@ -35,7 +35,9 @@ def ranges(draw: st.DrawFn) -> list[PartitionRange]:
 
 def covered(pieces: list[PartitionRange]) -> set[tuple[str, int, int]]:
     return {
-        (each.topic, each.partition, at) for each in pieces for at in range(each.start, each.end)
+        (piece.topic, piece.partition, at)
+        for piece in pieces
+        for at in range(piece.start, piece.end)
     }
 
 
@@ -53,11 +55,11 @@ def test_split_neither_loses_nor_duplicates_offsets(
 ) -> None:
     pieces = split(whole, least, most)
 
-    assert sum(each.size for each in pieces) == sum(each.size for each in whole)
+    assert sum(piece.size for piece in pieces) == sum(item.size for item in whole)
     assert covered(pieces) == covered(whole)
-    assert all(each.size > 0 for each in pieces)
+    assert all(piece.size > 0 for piece in pieces)
     if most is not None:
-        assert all(each.size <= most for each in pieces)
+        assert all(piece.size <= most for piece in pieces)
 
 
 @given(ranges(), counts, counts, st.integers(1, 2000))
@@ -67,26 +69,26 @@ def test_tasks_have_every_range_once_and_each_partition_at_most_once(
     pieces = split(whole, least, most)
     tasks = pack(pieces, per_task, least)
 
-    assert [each for task in tasks for each in task] == pieces
+    assert [item for task in tasks for item in task] == pieces
     for task in tasks:
-        assert len({(each.topic, each.partition) for each in task}) == len(task)
-        assert len(task) == 1 or sum(each.size for each in task) <= per_task
+        assert len({(item.topic, item.partition) for item in task}) == len(task)
+        assert len(task) == 1 or sum(item.size for item in task) <= per_task
     if least is not None:
         assert len(tasks) >= min(least, len(pieces))
 
 
 @given(st.integers(1, 10**6), ranges())
 def test_rate_limit_advances_within_its_bounds(limit: int, whole: list[PartitionRange]) -> None:
-    start = {(each.topic, each.partition): each.start for each in whole}
-    end = {(each.topic, each.partition): each.end for each in whole}
+    start = {(item.topic, item.partition): item.start for item in whole}
+    end = {(item.topic, item.partition): item.end for item in whole}
 
     limited = rate_limit(limit, start, end)
 
     assert limited.keys() == end.keys()
-    assert all(start[each] <= at <= end[each] for each, at in limited.items())
-    taken = sum(limited[each] - start[each] for each in limited)
-    left = sum(end[each] - limited[each] for each in limited)
+    assert all(start[item] <= at <= end[item] for item, at in limited.items())
+    taken = sum(limited[item] - start[item] for item in limited)
+    left = sum(end[item] - limited[item] for item in limited)
     assert taken <= limit + len(limited)
     # Every partition with records advances, so that a limited stream ends.
-    assert all(limited[each] > start[each] for each in end if end[each] > start[each])
+    assert all(limited[item] > start[item] for item in end if end[item] > start[item])
     assert left == 0 or taken > 0

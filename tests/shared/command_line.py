@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.cli.command import main
+from cykafka.cli.main import main
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import types
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,23 +19,11 @@ from machine import WAIT_S
 Loop = asyncio.AbstractEventLoop
 
 
-class LoopWithoutReaders(asyncio.SelectorEventLoop):
-    """Lacks what Windows' proactor loop lacks."""
-
-    def add_reader(self, *_: object) -> None:
-        raise NotImplementedError
-
-    def remove_reader(self, _: object) -> bool:
-        raise NotImplementedError
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "without readers"])
+@pytest.fixture(params=["asyncio", "uvloop"])
 def new_loop(request: pytest.FixtureRequest) -> Callable[[], Loop]:
     """Make event loops of one kind."""
     if request.param == "asyncio":
         return asyncio.new_event_loop
-    if request.param == "without readers":
-        return LoopWithoutReaders
     import uvloop
 
     made: Callable[[], Loop] = uvloop.new_event_loop
@@ -91,3 +81,31 @@ def wait_for() -> Callable[..., Coroutine[Any, Any, None]]:
                 await asyncio.sleep(0.01)
 
     return wait_for
+
+
+def eager_task(
+    loop: Loop, coroutine: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Future[Any]:
+    """What asyncio.eager_task_factory of Python 3.12 does."""
+    try:
+        awaited = coroutine.send(None)
+    except StopIteration as end:
+        done = loop.create_future()
+        done.set_result(end.value)
+        return done
+    return asyncio.Task(_rest(awaited, coroutine), loop=loop, **options)
+
+
+@types.coroutine
+def _rest(awaited: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    while True:
+        try:
+            sent = yield awaited
+        except BaseException as error:
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, sent)
+        try:
+            awaited = step()
+        except StopIteration as end:
+            return end.value

@@ -49,7 +49,7 @@ def blocks(page: str, kind: str = "python") -> list[str]:
 
 def example(page: str, words: str) -> str:
     """The one block of a page that has these words."""
-    (found,) = (each.text for each in examples(page) if words in each.text)
+    (found,) = (item.text for item in examples(page) if words in item.text)
     return found
 
 

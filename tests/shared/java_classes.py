@@ -22,8 +22,7 @@ def java_options(folder: Path) -> str:
     """
     import pyspark
 
-    from cykafka.testing._artifacts import java
-    from cykafka.testing._classes import archived_classes
+    from cykafka.testing._java import archived_classes, java
 
     jars = Path(pyspark.__file__).parent / "jars"
     archived = archived_classes(java(), jars, _use_once)

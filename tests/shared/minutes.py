@@ -19,7 +19,7 @@ FOLDERS = ("spark.jobs", "spark.jvm_connector", "broker.pip_services", "mock.pip
 def folder(classname: str) -> str:
     """The folder of a test, by the dotted name of its module."""
     name = classname.removeprefix("tests.")
-    found = next((each for each in FOLDERS if name.startswith(each + ".")), name.split(".")[0])
+    found = next((item for item in FOLDERS if name.startswith(item + ".")), name.split(".")[0])
     return found.replace(".", "/")
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of pip_services4_kafka, on the mock cluster and on real brokers.
+"""Helpers and fixtures for the tests of pip_services4_kafka, on the mock and on real brokers.
 
 Connections use the fixture `cluster` of the test's folder.
 """
@@ -9,26 +9,54 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
+from fixture_types import MakeConsumer, Unique
 from machine import WAIT_S
+from pip_services4_components.config import ConfigParams
+from pip_services4_components.refer import Descriptor, References
+from pip_services4_observability.log import Logger
+
+from cykafka import KafkaError, Message, MessageBatch, TopicPartition
+from pip_services4_kafka.connect import IKafkaMessageListener, KafkaConnection
+from pip_services4_kafka.connect._session import Handler, Session
 
 # The packages of pip-services use deprecated features of Python.
 QUIET = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:pip_services4_(?!kafka)")
 
+# The fixtures.
 __all__ = [
     "committed",
-    "config",
     "connection",
-    "eventually",
+    "group",
     "logger",
-    "make_batch_listener",
     "make_connection",
-    "make_listener",
     "make_references",
     "new_connection",
 ]
+
+
+# The mock readmits a member of a classic group only after its session timeout.
+COMES_BACK = {"group.protocol": "consumer"}
+
+# Returns the committed offsets of a group in a topic.
+Committed = Callable[..., dict[int, int]]
+
+
+class MakeReferences(Protocol):
+    def __call__(self, **components: object) -> References: ...
+
+
+class MakeConnection(Protocol):
+    def __call__(
+        self,
+        config: dict[str, Any] | None = None,
+        /,
+        *,
+        references: References | None = None,
+        **values: object,
+    ) -> KafkaConnection: ...
 
 
 def in_thread(call: Callable[[], object]) -> threading.Thread:
@@ -38,6 +66,13 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+def finish(*threads: threading.Thread) -> None:
+    """Wait for the end of threads."""
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
 def quieten(items: list[pytest.Item], folder: Path) -> None:
     """Ignore the warnings of pip-services in a folder's tests."""
     for item in items:
@@ -45,70 +80,86 @@ def quieten(items: list[pytest.Item], folder: Path) -> None:
             item.add_marker(QUIET)
 
 
-@pytest.fixture
-def config() -> Callable[..., Any]:
+def config(given: dict[str, Any] | None = None, /, **values: object) -> ConfigParams:
     """Make a ConfigParams; a double underscore in a keyword is a dot."""
-    from pip_services4_components.config import ConfigParams
+    return ConfigParams(
+        {**(given or {}), **{key.replace("__", "."): values[key] for key in values}}
+    )
 
-    def config(_: dict[str, Any] | None = None, /, **values: Any) -> Any:
-        given = {**(_ or {}), **{key.replace("__", "."): values[key] for key in values}}
-        return ConfigParams(given)
 
-    return config
+def eventually(happened: Callable[[], object], timeout: float = WAIT_S) -> None:
+    """Wait until a condition is true; fail after the timeout."""
+    deadline = time.monotonic() + timeout
+    while not happened():
+        assert time.monotonic() < deadline, f"the condition is still false after {timeout} s"
+        time.sleep(0.01)
+
+
+class Gate:
+    """Holds a thread in `hold` until the test calls `open`."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def hold(self, *_: object) -> None:
+        self._reached.set()
+        assert self._opened.wait(WAIT_S)
+
+    def wait(self) -> None:
+        """Wait until a thread is in `hold`."""
+        assert self._reached.wait(WAIT_S)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+class Recorder(Logger):  # type: ignore[misc]
+    """A logger that keeps its calls in `lines`: (level, text, error)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[int, str, Any]] = []
+
+    def _write(self, level: int, context: object, error: Any, message: str) -> None:
+        self.lines.append((level, message, error))
+
+    def all(self) -> str:
+        return "\n".join(f"{text} {error!r} {error}" for _, text, error in self.lines)
 
 
 @pytest.fixture
-def logger() -> Any:
-    """A logger of pip-services that keeps its calls in `lines`: (level, text, error)."""
-    from pip_services4_observability.log import Logger
-
-    class Recorder(Logger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[tuple[int, str, Any]] = []
-
-        def _write(self, level: int, context: Any, error: Any, message: str) -> None:
-            self.lines.append((level, message, error))
-
-        def all(self) -> str:
-            return "\n".join(f"{text} {error!r} {error}" for _, text, error in self.lines)
-
+def logger() -> Recorder:
     return Recorder()
 
 
 @pytest.fixture
-def make_references(logger: Any) -> Callable[..., Any]:
-    """Make references with the logger and other components, by kind."""
-    from pip_services4_components.refer import Descriptor, References
+def make_references(logger: Recorder) -> MakeReferences:
+    """Make references with the logger and other components, by kind, such as a connection."""
 
-    def make(**components: Any) -> Any:
-        found = {"logger": logger, **components}
-        return References.from_tuples(
-            *(
-                part
-                for kind, component in found.items()
-                for part in (
-                    Descriptor("test", kind.replace("_", "-"), "test", "default", "1.0"),
-                    component,
-                )
-            )
-        )
+    def make(**components: object) -> References:
+        references = References()
+        for kind, component in {"logger": logger, **components}.items():
+            name = kind.replace("_", "-")
+            references.put(Descriptor("test", name, "kafka", "default", "1.0"), component)
+        return references
 
     return make
 
 
 @pytest.fixture
-def new_connection(
-    config: Callable[..., Any], make_references: Callable[..., Any]
-) -> Iterator[Callable[..., Any]]:
+def new_connection(make_references: MakeReferences) -> Iterator[MakeConnection]:
     """Make configured connections with the logger; the test opens them. Close them at the end."""
-    from pip_services4_kafka.connect import KafkaConnection
-
     made = []
 
-    def make(*args: Any, references: Any = None, **values: Any) -> Any:
+    def make(
+        given: dict[str, Any] | None = None,
+        /,
+        *,
+        references: References | None = None,
+        **values: object,
+    ) -> KafkaConnection:
         connection = KafkaConnection()
-        connection.configure(config(*args, **values))
+        connection.configure(config(given, **values))
         connection.set_references(references or make_references())
         made.append(connection)
         return connection
@@ -119,12 +170,12 @@ def new_connection(
 
 
 @pytest.fixture
-def make_connection(new_connection: Callable[..., Any], cluster: Any) -> Callable[..., Any]:
+def make_connection(new_connection: MakeConnection, cluster: Any) -> MakeConnection:
     """Make open connections to the cluster."""
 
-    def make(*args: Any, **values: Any) -> Any:
+    def make(given: dict[str, Any] | None = None, /, **values: Any) -> KafkaConnection:
         connection = new_connection(
-            *args,
+            given,
             **{
                 "connection__uri": f"tcp://{cluster.bootstrap_servers}",
                 "options__connect_timeout": 10000,
@@ -140,125 +191,104 @@ def make_connection(new_connection: Callable[..., Any], cluster: Any) -> Callabl
 
 
 @pytest.fixture
-def connection(make_connection: Callable[..., Any]) -> Any:
+def connection(make_connection: MakeConnection) -> KafkaConnection:
     return make_connection()
 
 
 @pytest.fixture
-def make_listener() -> Callable[..., Any]:
-    """Make listeners that keep their messages, after a call of `then` with each message."""
-    from pip_services4_kafka.connect import IKafkaMessageListener
-
-    class Listener(IKafkaMessageListener):
-        def __init__(self, then: Callable[[Any], object] | None = None) -> None:
-            self.messages: list[Any] = []
-            self._then = then
-            self._changed = threading.Condition()
-
-        def on_message(self, topic: str, partition: int, message: Any) -> None:
-            assert (topic, partition) == (message.topic(), message.partition())
-            with self._changed:
-                self.messages.append(message)
-                self._changed.notify_all()
-            if self._then is not None:
-                self._then(message)
-
-        def values(self) -> list[bytes | None]:
-            return [message.value() for message in self.messages]
-
-        def wait(self, count: int, timeout: float = WAIT_S) -> list[bytes | None]:
-            """Wait until that many messages have arrived."""
-            with self._changed:
-                there = self._changed.wait_for(lambda: len(self.messages) >= count, timeout)
-            assert there, f"{len(self.messages)} of {count} messages within {timeout} s"
-            return self.values()
-
-    return Listener
+def group(unique: Unique) -> str:
+    return unique("group")
 
 
-@pytest.fixture
-def make_batch_listener() -> Callable[..., Any]:
-    """Make listeners that take batches and rebalance callbacks, and keep both."""
+class Listener(IKafkaMessageListener):
+    """Keeps its messages, and calls `then` with each of them."""
 
-    from pip_services4_kafka.connect import IKafkaMessageListener
-    from pip_services4_kafka.connect._session import Handler
+    def __init__(self, then: Callable[[Message], object] | None = None) -> None:
+        self.messages: list[Message] = []
+        self._then = then
+        self._changed = threading.Condition()
 
-    class Batches(IKafkaMessageListener, Handler):
-        def __init__(self) -> None:
-            self.events: list[tuple[str, Any]] = []
-            self.values: list[bytes | None] = []
-            self.threads: set[str] = set()
-            self.session: Any = None
+    def on_message(self, topic: str, partition: int, message: Message) -> None:
+        assert (topic, partition) == (message.topic(), message.partition())
+        with self._changed:
+            self.messages.append(message)
+            self._changed.notify_all()
+        if self._then is not None:
+            self._then(message)
 
-        def on_message(self, topic: str, partition: int, message: Any) -> None:
-            raise AssertionError("batches only")
+    def values(self) -> list[bytes | None]:
+        return [message.value() for message in self.messages]
 
-        def _session_handler(self, _: Any) -> Handler:
-            return self
+    def wait(self, count: int, timeout: float = WAIT_S) -> list[bytes | None]:
+        """Wait until that many messages have arrived."""
+        with self._changed:
+            there = self._changed.wait_for(lambda: len(self.messages) >= count, timeout)
+        assert there, f"{len(self.messages)} of {count} messages within {timeout} s"
+        return self.values()
 
-        def started(self, session: Any) -> None:
-            self.session = session
 
-        def batch(self, batch: Any) -> None:
-            self.threads.add(threading.current_thread().name)
-            self.values += batch.values()
-            self.events.append(("batch", len(batch)))
-            places = self.session.places(set(batch.partitions))
-            for place in places:
-                mine = (
-                    o
-                    for n, o in zip(batch.partitions, batch.offsets, strict=True)
-                    if n == place.partition
-                )
-                place.offset = max(mine) + 1
-            self.session.consumer.store_offsets(offsets=places)
+class BatchListener(IKafkaMessageListener, Handler):
+    """Takes batches and rebalance callbacks, and keeps both."""
 
-        def assigned(self, partitions: list[int]) -> dict[int, int]:
-            self.threads.add(threading.current_thread().name)
-            self.events.append(("assigned", partitions))
-            return {}
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.values: list[bytes | None] = []
+        self.threads: set[str] = set()
+        self.session: Session
 
-        def revoked(self, partitions: list[int]) -> None:
-            self.threads.add(threading.current_thread().name)
-            self.events.append(("revoked", partitions))
+    def on_message(self, topic: str, partition: int, message: Message) -> None:
+        raise AssertionError("batches only")
 
-        def lost(self, partitions: list[int]) -> None:
-            self.events.append(("lost", partitions))
+    def _session_handler(self, _: object) -> Handler:
+        return self
 
-        def failed(self, error: Any) -> None:
-            self.events.append(("error", error.code()))
+    def started(self, session: Session) -> None:
+        self.session = session
 
-        def committed(self, error: Any, positions: Any) -> None:
-            self.events.append(("committed", (error, positions)))
+    def batch(self, batch: MessageBatch) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.values += batch.values()
+        self.events.append(("batch", len(batch)))
+        places = self.session.places(set(batch.partitions))
+        for place in places:
+            mine = (
+                o
+                for n, o in zip(batch.partitions, batch.offsets, strict=True)
+                if n == place.partition
+            )
+            place.offset = max(mine) + 1
+        self.session.consumer.store_offsets(offsets=places)
 
-        def of(self, kind: str) -> list[Any]:
-            return [what for name, what in list(self.events) if name == kind]
+    def assigned(self, partitions: list[int]) -> dict[int, int]:
+        self.threads.add(threading.current_thread().name)
+        self.events.append(("assigned", partitions))
+        return {}
 
-    return Batches
+    def revoked(self, partitions: list[int]) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.events.append(("revoked", partitions))
+
+    def lost(self, partitions: list[int]) -> None:
+        self.events.append(("lost", partitions))
+
+    def failed(self, error: KafkaError) -> None:
+        self.events.append(("error", error.code()))
+
+    def committed(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        self.events.append(("committed", (error, positions)))
+
+    def of(self, kind: str) -> list[Any]:
+        return [what for name, what in list(self.events) if name == kind]
 
 
 @pytest.fixture
-def eventually() -> Callable[..., None]:
-    """Wait until a condition is true; fail after the timeout."""
-
-    def eventually(happened: Callable[[], Any], timeout: float = WAIT_S) -> None:
-        deadline = time.monotonic() + timeout
-        pause = threading.Event()
-        while not happened():
-            assert time.monotonic() < deadline, f"the condition is still false after {timeout} s"
-            pause.wait(0.01)
-
-    return eventually
-
-
-@pytest.fixture
-def committed(make_consumer: Callable[..., Any], kafka: Any) -> Callable[..., dict[int, int]]:
+def committed(make_consumer: MakeConsumer) -> Committed:
     """The committed offsets of a group in a topic of four partitions."""
 
     def committed(topic: str, group: str, partitions: int = 4) -> dict[int, int]:
         consumer = make_consumer({"group.id": group})
-        asked = [kafka.TopicPartition(topic, number) for number in range(partitions)]
-        found = consumer.committed(asked, WAIT_S)
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        found = consumer.committed(places, WAIT_S)
         consumer.close()
         return {place.partition: place.offset for place in found if place.offset >= 0}
 

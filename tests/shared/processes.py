@@ -19,8 +19,8 @@ def family(pid: int) -> list[int]:
             parts = path.read_text().rpartition(")")[2].split()
             children.setdefault(int(parts[1]), []).append(int(path.parent.name))
     found = [pid]
-    for each in found:
-        found += children.get(each, [])
+    for item in found:
+        found += children.get(item, [])
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cykafka.spark.offsets import START_KEY
+from cykafka.spark.source.offsets import START_KEY
 
 _SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@288bc477"
 ID = "6427d74a-600f-457a-95d0-a5ef99affc36"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import socketserver
 import struct
@@ -12,11 +13,19 @@ from io import BufferedIOBase
 from typing import Any, TypeVar
 
 __all__ = [
+    "ADD_PARTITIONS_TO_TXN",
     "API_VERSIONS",
+    "DELETE_TOPICS",
+    "ELECT_LEADERS",
     "FIND_COORDINATOR",
+    "LIST_OFFSETS",
     "METADATA",
+    "OFFSET_FETCH",
     "PRODUCE",
+    "CorruptingRelay",
     "Relay",
+    "ReplacingRelay",
+    "StallingRelay",
     "Switch",
     "relay_before",
     "serving",
@@ -27,7 +36,9 @@ __all__ = [
 AnySwitch = TypeVar("AnySwitch", bound="Switch")
 
 # The numbers of requests in Kafka's protocol.
-PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 3, 10, 18
+PRODUCE, LIST_OFFSETS, METADATA, OFFSET_FETCH = 0, 2, 3, 9
+FIND_COORDINATOR, API_VERSIONS = 10, 18
+DELETE_TOPICS, ADD_PARTITIONS_TO_TXN, ELECT_LEADERS = 20, 24, 43
 
 
 class Switch(socketserver.ThreadingTCPServer):
@@ -102,6 +113,85 @@ class Relay(Switch):
         for connection in list(self._connections):
             with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+class ReplacingRelay(Relay):
+    """A relay that gives the answers to one kind of request itself."""
+
+    def __init__(self, bootstrap_servers: str, request: int, body: bytes) -> None:
+        super().__init__(bootstrap_servers)
+        self.replaced, self.body = request, body
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        """Return the broker's answer, or the body behind the answer's correlation id."""
+        if request == self.replaced:
+            return answer[:4] + self.body
+        return super().answer(request, answer)
+
+
+class StallingRelay(Relay):
+    """A relay that on demand does not answer the next request of one kind, nor those behind it
+    on the same connection."""
+
+    def __init__(self, bootstrap_servers: str, request: int) -> None:
+        super().__init__(bootstrap_servers)
+        self.kind = request
+        self.stalled = False
+        self._stalls = False
+        self._resumed = threading.Event()
+
+    def stall_next(self) -> None:
+        """Stall the connection that asks next."""
+        self._stalls = True
+
+    def resume(self) -> None:
+        """Answer again."""
+        self._resumed.set()
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        """Return the broker's answer, perhaps too late."""
+        if self._stalls and request == self.kind:
+            self._stalls, self.stalled = False, True
+            self._resumed.wait()
+        return super().answer(request, answer)
+
+
+class CorruptingRelay(Relay):
+    """A relay that alters a share of the answers: flips bits, cuts the end off, or overwrites
+    integers."""
+
+    # What integers of lengths, counts and numbers become.
+    integers = (0, -1, 1, 2, 127, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 0x01010101)
+
+    def __init__(self, bootstrap_servers: str, seed: int, share: float = 0.12) -> None:
+        super().__init__(bootstrap_servers)
+        self.dice = random.Random(seed)
+        self.share = share
+
+    def answer(self, request: int, answer: bytes) -> bytes:
+        """Return the answer, or an altered one, with this address."""
+        answer = super().answer(request, answer)
+        if self.dice.random() >= self.share or len(answer) < 5:
+            return answer
+        altered = self.altered(answer)
+        # Another address might be that of a real host.
+        return answer if self._ours in answer and self._ours not in altered else altered
+
+    def altered(self, answer: bytes) -> bytes:
+        """Alter an answer behind its correlation id."""
+        body = bytearray(answer)
+        kind = self.dice.choice(("flip", "cut", "overwrite"))
+        if kind == "cut":
+            return answer[: self.dice.randrange(4, len(answer))]
+        for _ in range(self.dice.randrange(1, 4)):
+            at = self.dice.randrange(4, len(answer))
+            if kind == "flip":
+                body[at] ^= 1 << self.dice.randrange(8)
+            else:
+                size = self.dice.choice((1, 2, 4, 8))
+                number = self.dice.choice(self.integers) & (2 ** (8 * size) - 1)
+                body[at : at + size] = number.to_bytes(size)[: len(body) - at]
+        return bytes(body)
 
 
 def without_broker(answer: bytes, address: bytes) -> bytes:

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from fixture_types import MakeConsumer, MakeProducer, WaitUntil
 from machine import WAIT_S
 from relay import Switch, relay_before, switch_to
+
+from cykafka import Consumer, Producer
 
 __all__ = [
     "LONGEST_S",
@@ -26,9 +29,7 @@ __all__ = [
 LONGEST_S = 10.0
 
 
-def have_same_records(
-    clusters: Sequence[Any], topic: str, make_producer: Callable[..., Any]
-) -> None:
+def have_same_records(clusters: Sequence[Any], topic: str, make_producer: MakeProducer) -> None:
     """Create the topic with the same first record in each cluster, so that one can replace
     another."""
     for cluster in clusters:
@@ -40,11 +41,8 @@ def have_same_records(
 
 
 def clients_of(
-    switch: Switch,
-    topic: str,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-) -> tuple[Any, Any]:
+    switch: Switch, topic: str, make_producer: MakeProducer, make_consumer: MakeConsumer
+) -> tuple[Producer, Consumer]:
     """A producer and a consumer that know only the switch, and have reached its broker."""
     base = {"bootstrap.servers": switch.bootstrap_servers, "log_level": 0}
     producer, consumer = make_producer(base), make_consumer(base)
@@ -56,7 +54,7 @@ def clients_of(
     return producer, consumer
 
 
-def go_on_with_other_brokers(producer: Any, consumer: Any, topic: str) -> None:
+def go_on_with_other_brokers(producer: Producer, consumer: Consumer, topic: str) -> None:
     """Send the next record and read it."""
     outcomes: list[Any] = []
     read: list[Any] = []
@@ -97,9 +95,9 @@ def moving_broker(bootstrap_servers: str) -> Iterator[MovingBroker]:
 def group_commits_at_both_addresses(
     moving: MovingBroker,
     topic: str,
-    make_producer: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
+    make_producer: MakeProducer,
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
 ) -> None:
     """A member of a group commits a record's offset, the broker moves, and it commits the next."""
     group = {"group.id": f"moved-{topic}"}
@@ -128,7 +126,7 @@ def group_commits_at_both_addresses(
 
 
 def transaction_commits_at_the_new_address(
-    moving: MovingBroker, topic: str, make_producer: Callable[..., Any]
+    moving: MovingBroker, topic: str, make_producer: MakeProducer
 ) -> None:
     """A transactional producer has its id, the broker moves, and a transaction is committed."""
     producer = make_producer(

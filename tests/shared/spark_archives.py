@@ -13,13 +13,13 @@ import threading
 import time
 from pathlib import Path
 
-from cykafka.spark.jobs import archive
-from cykafka.spark.jobs.config import JOBS, Archive
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.log import Log
-from cykafka.spark.jobs.report import Progress
-from cykafka.spark.jobs.session import Run, session
-from cykafka.spark.jobs.streams import finish
+from cykafka.spark.jobs.archive import archiving
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS, Archive
+from cykafka.spark.jobs.observing.logs import SparkStderr
+from cykafka.spark.jobs.observing.report import ProgressLine
+from cykafka.spark.jobs.run.session import JobRun, session
+from cykafka.spark.jobs.run.streams import finish
 
 TABLES = ("delta", "iceberg")
 
@@ -54,11 +54,11 @@ def main(servers: str, topic: str, folder: str, java_options: str, more: str) ->
         config(servers, topic, Path(folder), java_options, kind, trigger="continuous", **settings)
         for kind in kinds
     ]
-    with session(configs[0], Log()) as spark:
+    with session(configs[0], SparkStderr()) as spark:
         print("ready", flush=True)
         sys.stdin.readline()
-        runs = [Run(spark, each, Progress(0, io.StringIO())) for each in configs]
-        queries = [archive.begin(run) for run in runs]
+        runs = [JobRun(spark, config, ProgressLine(0, io.StringIO())) for config in configs]
+        queries = [archiving.begin(run) for run in runs]
         print("started", flush=True)
         threads = [
             threading.Thread(target=finish, args=pair) for pair in zip(runs, queries, strict=True)

@@ -6,9 +6,7 @@ the page has, and the test that checks it. If no test can run the block, the ent
 
 from __future__ import annotations
 
-from guides import Example, examples
-
-__all__ = ["CHECKS", "NO_TEST", "blocks_about_spark"]
+__all__ = ["CHECKS", "NO_TEST"]
 
 NO_TEST = "no test: "
 
@@ -20,17 +18,16 @@ _LINES = _UNIT + "test_commands_of_jobs_are_valid"
 _SUBMIT = _SPARK + "test_commands_for_spark_submit_are_valid"
 
 CHECKS: dict[str, list[tuple[str, str]]] = {
-    "README.md": [
-        ("spark.readStream", "tests/spark/test_readme.py::test_readme"),
-        ("-m cykafka.spark archive", _JOBS + "test_first_command_archives_a_topic"),
-    ],
     "docs/spark.md": [
         ("pip install", _PIP),
         ("offset\").show()", _SPARK + "test_first_example_shows_records"),
         ("CREATE TEMPORARY VIEW", _SPARK + "test_view_reads_records"),
-        ("stream = (", _SPARK + "test_stream_writes_what_the_topic_has"),
         ("filterPushdown", _SPARK + "test_pushdown_reads_only_what_the_filters_select"),
     ],
+    "docs/spark-streams.md": [
+        ("stream = (", _SPARK + "test_stream_writes_what_the_topic_has"),
+    ],
+    "docs/spark-speed.md": [],
     "docs/spark-sink.md": [
         ('writeStream.format("cykafka")', _SPARK + "test_stream_writes_to_a_topic"),
         ("def write(batch, number)", _SPARK + "test_mode_update_writes_by_foreach_batch"),
@@ -41,9 +38,12 @@ CHECKS: dict[str, list[tuple[str, str]]] = {
         ("cykafka.spark archive", _JOBS + "test_first_command_archives_a_topic"),
         ('job = "archive"', _JOBS + "test_configuration_archives_with_a_login"),
         ("archive finished", _UNIT + "test_summary_is_that_of_the_page"),
+        ("cykafka.spark profile", _JOBS + "test_mirror_redrive_and_profile_work_in_turn"),
+    ],
+    "docs/spark-archive.md": [],
+    "docs/spark-mirror.md": [
         ('job = "mirror"', _JOBS + "test_mirror_redrive_and_profile_work_in_turn"),
         ("cykafka.spark redrive", _JOBS + "test_mirror_redrive_and_profile_work_in_turn"),
-        ("cykafka.spark profile", _JOBS + "test_mirror_redrive_and_profile_work_in_turn"),
     ],
     "docs/spark-tables.md": [
         ("cykafka.spark compact", _JOBS + "test_commands_of_tables_work_in_turn"),
@@ -72,24 +72,25 @@ CHECKS: dict[str, list[tuple[str, str]]] = {
         ("unset PYSPARK_DRIVER_PYTHON\nexport", _SUBMIT),
         ("--master yarn --spark-conf", _LINES),
         ("jobs.command import main", _UNIT + "test_program_for_spark_submit_runs_a_job"),
-        ("hdfs dfs", _SUBMIT),
-        ("kubectl", _UNIT + "test_commands_for_kubernetes_name_files_and_the_image"),
-        ("local:///opt/app/app.py", _SUBMIT),
         ("'pyarrow>=18'", _PIP),
         ("unpacked here, too", _SUBMIT),
         ("deploy.master.Master", "tests/spark/test_standalone.py::"
                         "test_every_record_arrives_although_a_worker_dies"),
+        ("find_java", _UNIT + "test_program_finds_java"),
+        ("def where", _SPARK + "test_worker_tells_its_python_and_package"),
+    ],
+    "docs/spark-yarn.md": [
+        ("hdfs dfs", _SUBMIT),
+    ],
+    "docs/spark-kubernetes.md": [
+        ("kubectl", _UNIT + "test_commands_for_kubernetes_name_files_and_the_image"),
+        ("local:///opt/app/app.py", _SUBMIT),
+    ],
+    "docs/spark-connect.md": [
         ("start-connect-server", _UNIT + "test_script_of_the_connect_server_exists"),
         ('"pyspark[connect]"', _PIP),
         ('remote("sc://', "tests/spark/test_connect.py::"
                           "test_source_sink_and_jobs_work_without_a_jvm"),
         ("--config archive.toml", _LINES),
-        ("find_java", _UNIT + "test_program_finds_java"),
-        ("def where", _SPARK + "test_worker_tells_its_python_and_package"),
     ],
 }  # fmt: skip
-
-
-def blocks_about_spark(page: str) -> list[Example]:
-    """The blocks of a page; of README those about Spark."""
-    return [each for each in examples(page) if page != "README.md" or "spark" in each.text]

@@ -14,10 +14,11 @@ from typing import Any
 from machine import WAIT_S
 
 import cykafka
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.report import Progress, Summary
-from cykafka.spark.jobs.session import Run, Stop
+from cykafka.spark.jobs.command import MODULES
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.report import ProgressLine, Summary
+from cykafka.spark.jobs.run.session import JobRun, Stop
 
 
 class Bench:
@@ -41,16 +42,16 @@ class Bench:
         """Run a job with these keys (``source__x`` means source.x) and return its summary."""
         return self.work(job, self.prepare(job, stop, **keys))
 
-    def prepare(self, job: str, stop: Stop | None = None, **keys: Any) -> Run:
+    def prepare(self, job: str, stop: Stop | None = None, **keys: Any) -> JobRun:
         """Prepare a run of a job."""
         given = {name.replace("__", "."): value for name, value in keys.items()}
         given = {"kafka.bootstrap.servers": self.servers, **given}
         config = load(JOBS[job], None, given, {})
-        return Run(self.spark, config, Progress(0, io.StringIO()), stop)
+        return JobRun(self.spark, config, ProgressLine(0, io.StringIO()), stop)
 
-    def work(self, job: str, run: Run) -> Summary:
+    def work(self, job: str, run: JobRun) -> Summary:
         """Run a prepared job."""
-        module = importlib.import_module(f"cykafka.spark.jobs.{job}")
+        module = importlib.import_module(f"cykafka.spark.jobs.{MODULES[job]}")
         done: Summary = module.run(run)
         return done
 
@@ -91,7 +92,9 @@ class Bench:
         }
         with cykafka.Consumer(config) as consumer:
             partitions = consumer.list_topics(topic, WAIT_S).topics[topic].partitions
-            consumer.assign([cykafka.TopicPartition(topic, each, 0) for each in partitions])
+            consumer.assign(
+                [cykafka.TopicPartition(topic, partition, 0) for partition in partitions]
+            )
             messages, ended = [], set()
             deadline = time.monotonic() + WAIT_S
             while len(ended) < len(partitions):
@@ -104,7 +107,7 @@ class Bench:
                         ended.add(message.partition())
         if count is not None:
             assert len(messages) >= count, f"{len(messages)} of {count} messages"
-        return sorted(messages, key=lambda each: (each.partition(), each.offset()))
+        return sorted(messages, key=lambda item: (item.partition(), item.offset()))
 
 
 def archive_rows(bench: Bench, form: str, path: str) -> Any:
@@ -121,7 +124,7 @@ def iceberg(path: str) -> Any:
 
     found = Path(path, "metadata").glob("v*.metadata.json")
     return StaticTable.from_metadata(
-        str(max(found, key=lambda each: int(each.name[1:].partition(".")[0])))
+        str(max(found, key=lambda item: int(item.name[1:].partition(".")[0])))
     )
 
 
@@ -142,4 +145,6 @@ def offsets_by_listing(path: str) -> Counter[tuple[str, int, int]]:
 
 
 def once(topic: str, count: int, partitions: int = 4) -> Counter[tuple[str, int, int]]:
-    return Counter((topic, each, offset) for each in range(partitions) for offset in range(count))
+    return Counter(
+        (topic, partition, offset) for partition in range(partitions) for offset in range(count)
+    )

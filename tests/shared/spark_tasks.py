@@ -11,8 +11,9 @@ import pyspark
 import pytest
 from pyspark.sql import types as t
 
-from cykafka.spark.sink import stream_writer
-from cykafka.spark.writing import Written
+from cykafka.spark.sink.transactions import Handling, write_in_transaction
+from cykafka.spark.sink.writers import stream_writer
+from cykafka.spark.sink.writing import Written
 
 QUERY = "query"
 COLUMNS = t.StructType(
@@ -32,8 +33,12 @@ def write_task(
     task: int = 0,
     run: str | None = "run",
     attempt: int = 0,
+    handling: Handling | None = None,
 ) -> Written:
-    """Run a task of the sink with a partition id, batch and query run."""
+    """Run a task of the sink with a partition id, batch and query run.
+
+    With `handling`, it is a transactional task of a job.
+    """
     properties = {
         "streaming.sql.batchId": str(batch),
         "sql.streaming.queryId": QUERY,
@@ -47,7 +52,10 @@ def write_task(
     writer = stream_writer(options, COLUMNS, False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pyspark.TaskContext, "get", classmethod(lambda _: context))
-        written = writer.write(iter(batches))
+        if handling is None:
+            written = writer.write(iter(batches))
+        else:
+            written = write_in_transaction(writer._options, batches, handling)
     assert isinstance(written, Written)
     return written
 

@@ -126,7 +126,7 @@ class Checks:
             writer = batch.select("value").write.format("cykafka")
             writer.options(**self.options, topic="each").mode("append").save()
 
-        self._run(self._read("given", stream=True), lambda each: each.foreachBatch(write), "d")
+        self._run(self._read("given", stream=True), lambda item: item.foreachBatch(write), "d")
         assert self._read("each").count() == RECORDS
 
     def job_archive(self) -> None:
@@ -158,7 +158,7 @@ NAMES = [name for name in vars(Checks) if not name.startswith("_")]
 def check(servers: str) -> None:
     """Run the checks in this environment, and print their outcomes as JSON."""
     from cykafka.admin import AdminClient, NewTopic
-    from cykafka.spark.jobs.errors import explained
+    from cykafka.spark.jobs.problems import explain_error
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -179,7 +179,7 @@ def check(servers: str) -> None:
                 getattr(checks, name)()
                 outcomes[name] = ""
             except Exception as error:
-                outcomes[name] = explained(error) or type(error).__name__
+                outcomes[name] = explain_error(error) or type(error).__name__
         checks.spark.stop()
     print(json.dumps(outcomes))
 
@@ -202,7 +202,7 @@ def main(folder: str, *versions: str) -> None:
     for name in NAMES:
         marks = ["no" if found[version][name] else "yes" for version in versions]
         print(f"| {name.replace('_', ' ')} | {' | '.join(marks)} |")
-    for words in sorted({words for each in found.values() for words in each.values() if words}):
+    for words in sorted({words for item in found.values() for words in item.values() if words}):
         print(f"\n{words}")
 
 

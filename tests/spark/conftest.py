@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def jvm_jars() -> Any:
     """The paths of the jars of Spark's own Kafka connector, or the error of their fetch."""
     from cykafka.testing import NoBrokerError
-    from cykafka.testing._artifacts import Jars
+    from cykafka.testing._java import Jars
 
     wanted = Jars(
         "Spark's Kafka connector", JVM_CONNECTOR, "spark-sql-kafka", "spark-sql-kafka-*.jar"
@@ -62,7 +62,7 @@ def tables() -> dict[str, Any]:
     Delta Lake is missing if its package is not for this Spark.
     """
     from cykafka.testing import NoBrokerError
-    from cykafka.testing._artifacts import Jars
+    from cykafka.testing._java import Jars
 
     found: dict[str, Any] = {}
     for name, title, needed, settings in TABLES:
@@ -188,6 +188,13 @@ def stream(spark: Any, cluster: Any) -> Callable[..., Any]:
         return reader.options(**options).load()
 
     return load
+
+
+@pytest.fixture(params=["executors", "driver"])
+def read_on(request: pytest.FixtureRequest) -> str:
+    """The value of the option readOn: each test runs with both."""
+    value: str = request.param
+    return value
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Listener(StreamingQueryListener):
 def main(servers: str, url: str, topic: str, target: str, folder: str) -> None:
     place = Path(folder)
     options = {"kafka.bootstrap.servers": servers}
-    block = example("docs/spark-clusters.md", ".remote(").replace("sc://server:15002", url)
+    block = example("docs/spark-connect.md", ".remote(").replace("sc://server:15002", url)
     block = block.replace("broker:9092", servers).replace('"events"', repr(topic))
     known: dict[str, Any] = {}
     exec(compile(block, "page", "exec"), known)

@@ -12,12 +12,12 @@ from typing import Any
 
 from spark_jobs import Bench
 
-from cykafka.spark.jobs import archive
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.log import Log
-from cykafka.spark.jobs.session import session
-from cykafka.spark.jobs.streams import finish
+from cykafka.spark.jobs.archive import archiving
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.logs import SparkStderr
+from cykafka.spark.jobs.run.session import session
+from cykafka.spark.jobs.run.streams import finish
 
 
 def say(**words: Any) -> None:
@@ -40,7 +40,7 @@ def main(servers: str, master: str, topic: str, target: str, folder: str, java: 
         "spark.python.authenticate.socketTimeout": "120s",
         "spark.task.maxFailures": "8",
     }
-    with session(load(JOBS["profile"], None, given, {}), Log()) as spark:
+    with session(load(JOBS["profile"], None, given, {}), SparkStderr()) as spark:
         bench = Bench(spark, servers, java)
         options = {"kafka.bootstrap.servers": servers}
         read = spark.read.format("cykafka").options(**options, subscribe=topic).load()
@@ -60,7 +60,7 @@ def main(servers: str, master: str, topic: str, target: str, folder: str, java: 
             for kind in ("spark", "deterministic")
         }
         for kind, run in runs.items():
-            query = archive.begin(run)
+            query = archiving.begin(run)
             while query.isActive and query.lastProgress is None:
                 query.awaitTermination(0.1)
             say(running=kind)

@@ -62,8 +62,8 @@ def test_source_sink_and_jobs_work_without_a_jvm(
 ) -> None:
     topic, target = topics
     bench.fill(topic, PER_PARTITION - 1)
-    bench.send(topic, [{"value": f'{{"id": {each}}}', "headers": [("n", b"")] * 3,
-                        "partition": each} for each in range(4)])  # fmt: skip
+    bench.send(topic, [{"value": f'{{"id": {partition}}}', "headers": [("n", b"")] * 3,
+                        "partition": partition} for partition in range(4)])  # fmt: skip
 
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "connect_client.py"), bench.servers, server,

@@ -24,7 +24,10 @@ from prometheus_client.parser import text_string_to_metric_families
 import cykafka
 
 READING, WRITING = "docs/spark.md", "docs/spark-sink.md"
-OBSERVING, CLUSTERS = "docs/spark-observing.md", "docs/spark-clusters.md"
+STREAMS = "docs/spark-streams.md"
+OBSERVING = "docs/spark-observing.md"
+CLUSTERS = "docs/spark-clusters.md"
+YARN, KUBERNETES = "docs/spark-yarn.md", "docs/spark-kubernetes.md"
 
 
 @pytest.fixture
@@ -53,11 +56,11 @@ def send(cluster: Any) -> Callable[..., None]:
 def run(text: str, known: dict[str, Any]) -> list[Any]:
     """Run a block of Python, and return the values of its expressions."""
     found = []
-    for each in ast.parse(text).body:
-        if isinstance(each, ast.Expr):
-            found.append(eval(compile(ast.Expression(each.value), "page", "eval"), known))
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Expr):
+            found.append(eval(compile(ast.Expression(statement.value), "page", "eval"), known))
         else:
-            exec(compile(ast.Module([each], []), "page", "exec"), known)
+            exec(compile(ast.Module([statement], []), "page", "exec"), known)
     return found
 
 
@@ -101,13 +104,13 @@ def test_view_reads_records(
 def test_stream_writes_what_the_topic_has(
     own: Callable[[str], str], topic: str, send: Any, spark: Any, tmp_path: Path
 ) -> None:
-    block = own(example(READING, "stream = ("))
+    block = own(example(STREAMS, "stream = ("))
     for count in (1, 2):
         send(topic, [f"v{count}"])
         run(block, {"spark": spark})
 
         rows = spark.read.parquet(str(tmp_path / "data/events")).collect()
-        assert {row.value for row in rows} == {b"v%d" % each for each in range(1, count + 1)}
+        assert {row.value for row in rows} == {b"v%d" % number for number in range(1, count + 1)}
         assert len(rows) == count
 
 
@@ -287,9 +290,10 @@ def test_worker_tells_its_python_and_package(spark: Any) -> None:
 def test_commands_for_spark_submit_are_valid(spark: Any) -> None:
     found = [
         words
-        for each in examples(CLUSTERS)
-        if "spark-submit" in each.text
-        for words in commands(each.text)
+        for page in (CLUSTERS, YARN, KUBERNETES)
+        for example in examples(page)
+        if "spark-submit" in example.text
+        for words in commands(example.text)
         if words[0] == "spark-submit"
     ]
     jvm = spark._jvm.org.apache.spark

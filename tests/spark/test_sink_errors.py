@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +17,9 @@ pytest.importorskip("pyspark", reason="the group spark is not installed")
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from cykafka.spark import producers
-from cykafka.spark.sink import batch_writer
-from cykafka.spark.writing import KafkaWriteError, Written
+from cykafka.spark.clients import producers
+from cykafka.spark.sink.writers import batch_writer
+from cykafka.spark.sink.writing import KafkaWriteError, Written
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +40,18 @@ def task(cluster: Any) -> Callable[..., Written]:
             "binary": t.BinaryType(),
             "int32": t.IntegerType(),
             "timestamp[us, tz=UTC]": t.TimestampType(),
+            "int64": t.LongType(),
         }
-        columns = [t.StructField(each.name, kinds[str(each.type)]) for each in batches[0].schema]
+        pair = [t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())]
+        place = [("topic", "string"), ("partition", "integer"), ("offset", "long")]
+        others = {
+            "headers": t.ArrayType(t.StructType(pair)),
+            "source": functools.reduce(lambda kind, item: kind.add(*item), place, t.StructType()),
+        }
+        columns = [
+            t.StructField(field.name, others.get(field.name) or kinds[str(field.type)])
+            for field in batches[0].schema
+        ]
         given = {
             "kafka.bootstrap.servers": servers,
             "kafka.linger.ms": "1",
@@ -127,6 +139,43 @@ def test_invalid_timestamp_is_an_error(task: Any, topic: str) -> None:
 
     assert "the timestamp of row 2 of the task is 1969-12-31 23:59:58" in text
     assert "expected a time after 1970-01-01; null means now" in text
+
+
+def test_errors_name_the_offset_that_a_row_comes_from(task: Any, topic: str) -> None:
+    places = {"topic": (["from"] * 3, pa.string()), "offset": ([70, 71, 72], pa.int64())}
+    partition = ([0, 9, 9], pa.int32())
+    copied = batch([b"a", b"b", b"c"], partition=partition, **places)
+    place = [{"topic": "orders", "partition": 3, "offset": at} for at in (5, 6, 7)]
+    source = pa.array(place, pa.struct([("topic", pa.string()), ("partition", pa.int32()),
+                                        ("offset", pa.int64())]))  # fmt: skip
+    moved = batch([b"a", b"b", b"c"], partition=partition).append_column("source", source)
+
+    for rows, words in ((copied, "offset 71 of from [9]"), (moved, "offset 6 of orders [3]")):
+        text = refusal(task, rows, topic=topic)
+        assert f"2 record(s), the first in row 1 of the task, which is {words}" in text
+
+
+def test_time_that_python_does_not_have_is_named(task: Any, topic: str) -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    rows = batch([b"a"], timestamp=([-100_000_000_000_000_000], kind))
+
+    text = refusal(task, rows, topic=topic, includeTimestamp="true")
+
+    assert "the timestamp of row 0 of the task is -1199-" in text
+
+
+def test_many_null_headers_are_a_warning(task: Any, topic: str) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    count = 6_000
+    none = batch([b"a"] * count, headers=([None] * count, kind))
+    empty = batch([b"a"] * count, headers=([[]] * count, kind))
+
+    with pytest.warns(UserWarning, match=r"headers is null in many rows.* coalesce\(headers, arr"):
+        task(none, topic=topic)
+    with warnings.catch_warnings(action="error"):
+        task(empty, topic=topic)
+        task(none.slice(0, 100), topic=topic)
+        task(none, topic=topic, includeHeaders="false")
 
 
 def test_null_topic_is_an_error(task: Any, topic: str) -> None:

@@ -19,9 +19,9 @@ from spark_tasks import rows, write_task
 
 import cykafka
 from cykafka.admin import AclOperation, ResourceType
-from cykafka.spark import producers
-from cykafka.spark.sink import batch_writer
-from cykafka.spark.writing import KafkaWriteError
+from cykafka.spark.clients import producers
+from cykafka.spark.sink.writers import batch_writer
+from cykafka.spark.sink.writing import KafkaWriteError
 from cykafka.testing import KafkaCluster
 
 

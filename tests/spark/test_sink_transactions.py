@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,18 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
+import pyarrow as pa
 import pyspark
 from machine import WAIT_S
 from spark_tasks import QUERY, rows, write_task
 
 import cykafka
-from cykafka.spark import producers, transactions
-from cykafka.spark.writing import KafkaWriteError, Written
+from cykafka.spark.clients import producers
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.records.outcome import JobHandling
+from cykafka.spark.sink import transactions
+from cykafka.spark.sink.writing import KafkaWriteError, Written
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +164,146 @@ def test_a_record_that_fails_aborts_its_task(task: Any, topic: str, committed: A
     assert committed(topic) == ["a", "b"]
 
 
+@pytest.fixture
+def strict(cluster: Any, unique: Any) -> str:
+    """A topic of four partitions that refuses large records."""
+    name = unique("strict")
+    cluster.create_topic(name, 4, config={"max.message.bytes": 20_000})
+    return str(name)
+
+
+@pytest.fixture
+def sourced(
+    cluster: Any, strict: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Written]:
+    """Run a task whose rows have sources; dead letters are the texts of their offsets."""
+
+    def letters(self: Any, refused: Any, form: str) -> Iterator[Any]:
+        numbers = [record.offset for record in refused]
+        values = [f"{'x' * 30_000 * (form == 'whole')}{number}" for number in numbers]
+        if numbers:
+            none = pa.nulls(len(numbers), pa.binary())
+            yield with_sources(rows(values).append_column("key", none), numbers)
+
+    target = JobHandling.letters_to.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(JobHandling, "letters", letters)
+    monkeypatch.setattr(
+        JobHandling,
+        "letters_to",
+        property(lambda self: (to := target(self)) and replace(to, headers=None)),
+    )
+
+    def sourced(values: list[str], batch: int = 0, **keys: Any) -> Written:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topics": "source",
+                 "to": strict, "checkpoint": "/c", **keys}  # fmt: skip
+        config: Any = load(JOBS["mirror"], None, given, {})
+        sink = {
+            **config.copy_options(), "topic": strict,
+            "transactional": "true", "transactionalIdPrefix": prefix,
+        }  # fmt: skip
+        half = len(values) // 2
+        batches = [
+            with_sources(rows(part, number % 4), range(first, first + len(part)))
+            for number, (first, part) in enumerate(((0, values[:half]), (half, values[half:])))
+        ]
+        return write_task(sink, batches, batch=batch, handling=JobHandling(config))
+
+    return sourced
+
+
+def with_sources(batch: Any, numbers: Any) -> Any:
+    place = [{"topic": "source", "partition": 0, "offset": number} for number in numbers]
+    kind = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    return batch.append_column("source", pa.array(place, kind))
+
+
+LARGE = "x" * 30_000
+
+
+def test_refused_records_are_left_out_of_a_transaction(
+    sourced: Callable[..., Written], strict: str, committed: Any, pool: producers.ProducerPool
+) -> None:
+    values = [LARGE if number in (3, 4, 37) else f"{number:02}" for number in range(40)]
+    expected = [value for value in values if value != LARGE]
+
+    written = sourced(values, on_refused="skip")
+    again = sourced(values, on_refused="skip")
+    pool.close()
+    third = sourced(values, on_refused="skip")
+
+    assert (written.records, written.settled, written.refused) == (37, 3, ())
+    assert [(written.records, written.settled, written.skipped) for written in (again, third)] == [
+        (37, 3, True)
+    ] * 2
+    assert committed(strict) == expected
+    assert sourced(["next", "one"], 1).records == 2
+
+
+def test_dead_letters_are_in_the_same_transaction(
+    sourced: Callable[..., Written], cluster: Any, strict: str, committed: Any
+) -> None:
+    dead = f"{strict}.dead"
+    cluster.create_topic(dead, 4, config={"max.message.bytes": 20_000})
+    values = [LARGE if number == 7 else str(number) for number in range(10)]
+
+    written = sourced(values, dead_letter_topic=dead)
+
+    assert (written.records, written.settled, written.refused) == (9, 1, ())
+    assert committed(strict) == [str(number) for number in range(10) if number != 7]
+    assert committed(dead) == ["7"], "the letter without its value"
+
+
+def test_refused_record_stops_a_transaction(
+    sourced: Callable[..., Written], strict: str, committed: Any
+) -> None:
+    values = ["a", LARGE, "b", LARGE]
+
+    written = sourced(values)
+
+    assert (written.records, written.settled) == (0, 0)
+    assert [(record.offset, record.target) for record in written.refused] == [(1, strict)]
+    assert "MSG_SIZE_TOO_LARGE" in written.refused[0].error
+    assert committed(strict) == []
+    assert sourced(values, on_refused="skip").settled == 2
+    assert committed(strict) == ["a", "b"]
+
+
+def test_requests_of_a_transaction_may_be_too_large(
+    sourced: Callable[..., Written], strict: str, committed: Any
+) -> None:
+    values = [f"{number:03}" + "x" * 500 for number in range(100)]
+
+    written = sourced(values)
+
+    assert (written.records, written.settled, written.refused) == (100, 0, ())
+    assert committed(strict) == values
+
+
+def test_many_refused_records_end_a_transaction(
+    sourced: Callable[..., Written], committed: Any, strict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_MOST_REFUSED", 2)
+
+    with pytest.raises(KafkaWriteError, match=r"more than 2 records.*offset 0 of source \[0\]"):
+        sourced([LARGE] * 6, on_refused="skip")
+
+    assert committed(strict) == []
+
+
+def test_record_that_brokers_refuse_fails_a_transaction_at_once(task: Any, strict: str) -> None:
+    """librdkafka sends no more records of the transaction, nor does it report them."""
+    given = {"topic": strict, "kafka.batch.num.messages": "1", "kafka.linger.ms": "0"}
+    began = time.monotonic()
+
+    with pytest.raises(
+        KafkaWriteError, match=r"records could not.*: .*MSG_SIZE_TOO_LARGE"
+    ) as caught:
+        task([rows(["0", "1", "2", LARGE, LARGE, *map(str, range(15))])], **given)
+
+    assert time.monotonic() - began < 60, "it waited for delivery.timeout.ms"
+    assert str(caught.value).index("MSG_SIZE_TOO_LARGE") < str(caught.value).index("PURGE")
+
+
 def test_readers_see_a_task_only_after_it_ended(task: Any, topic: str, committed: Any) -> None:
     def seen() -> Iterator[Any]:
         yield rows(["a"])
@@ -182,8 +329,8 @@ def test_a_zombie_is_fenced(
         assert arrived is not None
         assert arrived.value() == b"zombie"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.transactions.take", other.take)
-            patch.setattr("cykafka.spark.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
+            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
             assert task(["a", "b"], 0).skipped is False
         yield rows(["zombie"])
 
@@ -204,8 +351,8 @@ def test_fenced_worker_starts_again_with_a_new_producer(
 
     def elsewhere(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.transactions.take", other.take)
-            patch.setattr("cykafka.spark.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
+            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
             return task(*args)
 
     try:
@@ -294,9 +441,9 @@ def test_task_without_rows_checks_once_per_run(
     task: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
-    began = transactions._begun
+    began = transactions._begin
     monkeypatch.setattr(
-        transactions, "_begun", lambda *args: begun.append(args[2].batch) or began(*args)
+        transactions, "_begin", lambda *args: begun.append(args[0].place.batch) or began(*args)
     )
     for batch in (3, 4):
         task([], batch)
@@ -307,14 +454,24 @@ def test_task_without_rows_checks_once_per_run(
     assert begun == [3, 5, 4, 5]
 
 
-def test_a_mark_without_a_checksum_is_read(
-    task: Any, topic: str, committed: Any, marked: Any
-) -> None:
-    # The format before marks had a checksum.
+def test_a_mark_without_a_hash_is_read(task: Any, topic: str, committed: Any, marked: Any) -> None:
     marked(7, '{"batch": 7, "records": 2, "bytes": 3}')
     with pytest.raises(KafkaWriteError, match=r"now the task has 2 record\(s\) of 2"):
         task(["a", "b"], 7)
     assert task(["a", "bb"], 7).skipped is True
+    assert task(["c"], 8).skipped is False
+    assert committed(topic) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("more", "name"), [('"hash": "xxh9:00"', "xxh9"), ('"sum": 123', "sum")], ids=["new", "old"]
+)
+def test_a_mark_with_an_unknown_hash_is_refused_for_its_own_batch(
+    task: Any, topic: str, committed: Any, marked: Any, more: str, name: str
+) -> None:
+    marked(7, f'{{"batch": 7, "records": 2, "bytes": 3, {more}}}')
+    with pytest.raises(KafkaWriteError, match=rf"another hash \({name}\): finish the batch"):
+        task(["a", "bb"], 7)
     assert task(["c"], 8).skipped is False
     assert committed(topic) == ["c"]
 

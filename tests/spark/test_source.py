@@ -60,13 +60,13 @@ def test_rows_match_the_produced_records(batch: Load, topic: str, producer: Any)
     )
     assert round(row.timestamp.timestamp() * 1000) == at_ms
     assert row.timestampType == 0
-    assert [(each.key, each.value) for each in row.headers] == [
+    assert [(header.key, header.value) for header in row.headers] == [
         ("a", b"1"),
         ("b", None),
         ("a", b"2"),
     ]
     assert rows[2].value is None
-    assert rows[2].headers is None
+    assert rows[2].headers == []
     assert rows[3].key is None
     assert bytes(rows[3].value) == b""
 
@@ -87,9 +87,9 @@ def test_every_record_is_read_once_with_any_number_of_tasks(
 ) -> None:
     for partition, count in ((0, 1000), (1, 10), (3, 333)):
         fill(topic, count, partition)
-    everything = [(0, each) for each in range(1000)]
-    everything += [(1, each) for each in range(10)]
-    everything += [(3, each) for each in range(333)]
+    everything = [(0, offset) for offset in range(1000)]
+    everything += [(1, offset) for offset in range(10)]
+    everything += [(3, offset) for offset in range(333)]
 
     for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "100"}):
         assert found(batch(subscribe=topic, **options)) == everything
@@ -265,7 +265,7 @@ def test_pushdown_drops_rows_with_other_keys_and_times(
 
     filtered = batch(subscribe=keyed).where(condition)
     assert found(picked) == found(filtered) == expected
-    plans = [each._jdf.queryExecution().executedPlan().toString() for each in (picked, filtered)]
+    plans = [frame._jdf.queryExecution().executedPlan().toString() for frame in (picked, filtered)]
     assert ["Filter " in plan for plan in plans] == [False, True]  # who filters: cykafka or Spark
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 Load = Callable[..., DataFrame]
 
 
-def offsets(topic: str, *each: int) -> str:
-    return json.dumps({topic: {str(number): at for number, at in enumerate(each)}})
+def offsets(topic: str, *starts: int) -> str:
+    return json.dumps({topic: {str(number): at for number, at in enumerate(starts)}})
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_end_before_the_start_is_refused(batch: Load, pair: str) -> None:
 
 def test_assign_reads_only_its_partitions(batch: Load, pair: str, found: Any) -> None:
     assign = json.dumps({pair: [1]})
-    assert found(batch(assign=assign)) == [(1, each) for each in range(10)]
+    assert found(batch(assign=assign)) == [(1, offset) for offset in range(10)]
     start = json.dumps({pair: {"1": 9}})
     assert found(batch(assign=assign, startingOffsets=start)) == [(1, 9)]
 
@@ -212,7 +212,7 @@ def test_aged_out_start_is_a_loss(batch: Load, pair: str, found: Any, delete_bef
     assert "failOnDataLoss" in str(caught.value)
 
     frame = batch(failOnDataLoss="false", **start)
-    assert found(frame) == [*((0, each) for each in range(4, 10)), (1, 9)]
+    assert found(frame) == [*((0, offset) for offset in range(4, 10)), (1, 9)]
 
 
 def test_missing_end_offset_is_a_loss(batch: Load, pair: str, found: Any) -> None:
@@ -221,7 +221,7 @@ def test_missing_end_offset_is_a_loss(batch: Load, pair: str, found: Any) -> Non
         batch(**end).collect()
     assert found(batch(failOnDataLoss="false", **end)) == [
         (0, 0),
-        *((1, each) for each in range(10)),
+        *((1, offset) for offset in range(10)),
     ]
 
 

@@ -11,13 +11,15 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
+from spark_consumers import close_consumers  # noqa: E402
+
 from cykafka import KafkaException, Producer  # noqa: E402
-from cykafka.spark import consumers, worker  # noqa: E402
-from cykafka.spark.consumers import close_consumers, consumer_config  # noqa: E402
-from cykafka.spark.loss import DataLossError  # noqa: E402
-from cykafka.spark.offsets import PartitionRange  # noqa: E402
-from cykafka.spark.options import ReadOptions  # noqa: E402
-from cykafka.spark.worker import read_ranges  # noqa: E402
+from cykafka.spark.clients import consumers  # noqa: E402
+from cykafka.spark.clients.consumers import consumer_config  # noqa: E402
+from cykafka.spark.source import worker  # noqa: E402
+from cykafka.spark.source.offsets import PartitionRange  # noqa: E402
+from cykafka.spark.source.read_options import DataLossError, ReadOptions  # noqa: E402
+from cykafka.spark.source.worker import read_ranges  # noqa: E402
 
 Read = Callable[..., list[tuple[int, int]]]
 
@@ -36,10 +38,10 @@ def read(options: Any) -> Iterator[Read]:
     """Read ranges of a topic; return (partition, offset) of each record, in order."""
 
     def read(topic: str, *ranges: tuple[int, int, int], **given: str) -> list[tuple[int, int]]:
-        parts = [PartitionRange(topic, *each) for each in ranges]
+        parts = [PartitionRange(topic, *part) for part in ranges]
         out: list[tuple[int, int]] = []
-        for each in read_ranges(parts, options(**given), ("partition", "offset"), lambda at: at):
-            columns = each.to_pydict()
+        for item in read_ranges(parts, options(**given), ("partition", "offset"), lambda at: at):
+            columns = item.to_pydict()
             out += zip(columns["partition"], columns["offset"], strict=True)
         return out
 
@@ -59,6 +61,24 @@ def single(cluster: Any, unique: Any) -> Callable[..., str]:
     return make
 
 
+def test_times_beyond_those_of_spark_are_null_with_one_warning(
+    read: Read, cluster: Any, options: Any, single: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = single(**{"retention.ms": -1, "message.timestamp.after.max.ms": 2**63 - 1})
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for at in (1_000, 10**16, 10**16 + 1):
+            producer.produce(topic, b"x", partition=0, timestamp=at)
+
+    times = []
+    part = PartitionRange(topic, 0, 0, 3)
+    for rows in read_ranges([part], options(), ("offset", "timestamp"), lambda rows: rows):
+        times += rows["timestamp"].cast(pa.int64()).to_pylist()
+
+    assert times == [1_000_000, None, None]
+    (warning,) = (text for text in caplog.messages if "beyond the times of Spark" in text)
+    assert f"{topic} [0]: the record of offset 1 has the time {10**16} ms" in warning
+
+
 def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> None:
     fill(topic, 100, 0)
     fill(topic, 100, 1)
@@ -66,8 +86,8 @@ def test_range_ends_exactly_at_its_end(read: Read, topic: str, fill: Any) -> Non
     assert read(topic, (0, 3, 7)) == [(0, 3), (0, 4), (0, 5), (0, 6)]
     both = read(topic, (0, 90, 100), (1, 0, 5))
     assert sorted(both) == [
-        *((0, each) for each in range(90, 100)),
-        *((1, each) for each in range(5)),
+        *((0, offset) for offset in range(90, 100)),
+        *((1, offset) for offset in range(5)),
     ]
     assert read(topic, (2, 0, 0)) == []
 
@@ -131,8 +151,8 @@ def test_offsets_of_transaction_markers_at_the_end_are_no_loss(
             producer.flush()
             (producer.commit_transaction if commit else producer.abort_transaction)()
     # The markers have the offsets 3, 7, 11 and 15.
-    committed = [(0, each) for each in (0, 1, 2, 8, 9, 10)]
-    aborted = [(0, each) for each in (4, 5, 6, 12, 13, 14)]
+    committed = [(0, offset) for offset in (0, 1, 2, 8, 9, 10)]
+    aborted = [(0, offset) for offset in (4, 5, 6, 12, 13, 14)]
 
     began = time.monotonic()
     assert read(name, (0, 0, 16)) == sorted(committed + aborted)

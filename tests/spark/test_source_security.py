@@ -15,17 +15,17 @@ import trustme
 from acls import allow
 from jvm_options import PLAIN, SCRAM, certificate, login
 from machine import WAIT_S
+from spark_consumers import close_consumers
 
 from cykafka import KafkaException, Producer
 from cykafka.admin import AclOperation, ResourceType
-from cykafka.spark.consumers import close_consumers
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
+from cykafka.spark.data_source import CyKafkaDataSource
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.topic_check import check_topics
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.topic_check import check_topics
-from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.reading import TaskRanges
-from cykafka.spark.source import CyKafkaDataSource
+from cykafka.spark.source.offsets import PartitionRange
+from cykafka.spark.source.reading import TaskRanges
 from cykafka.testing import KafkaCluster
 
 # The limit until a failed login raises, s. Its timeout would be a minute.

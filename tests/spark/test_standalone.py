@@ -73,7 +73,7 @@ def test_every_record_arrives_although_a_worker_dies(
     assert offsets_by_listing(str(tmp_path / "deterministic")) == once(topic, PER_PARTITION)
     assert committed_offsets(tmp_path / "spark") == once(topic, PER_PARTITION)
     values = [message.value() for message in bench.read(target)]
-    wanted = {f"v{each}-{n}".encode() for each in range(4) for n in range(PER_PARTITION)}
+    wanted = {f"v{partition}-{n}".encode() for partition in range(4) for n in range(PER_PARTITION)}
     assert set(values) == wanted
     assert len(values) >= 2 * RECORDS  # from the sink and from the job
 

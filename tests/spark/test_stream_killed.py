@@ -147,8 +147,9 @@ def copies(cluster: Any, unique: Callable[[str], str]) -> dict[str, str]:
     return names
 
 
-@pytest.fixture
+@pytest.fixture(params=["executors", "driver"])
 def drivers(
+    request: pytest.FixtureRequest,
     cluster: Any,
     spark_config: dict[str, str],
     filled: str,
@@ -163,6 +164,8 @@ def drivers(
         ("cykafka", {**servers, "topic": copies["plain"]}),
         ("cykafka", {**servers, "topic": copies["transactions"], **transactional}),
     ]
+    # On executors, two tasks per batch.
+    tasks = {"maxRecordsPerPartition": str(PER_BATCH // PARTITIONS // 2)}
     given = {
         # Spark retries the task of a killed worker.
         "config": {**spark_config, "spark.master": "local[2,8]", "spark.app.name": "killed"},
@@ -171,8 +174,8 @@ def drivers(
             "subscribe": filled,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(PER_BATCH),
-            # Two tasks per batch.
-            "maxRecordsPerPartition": str(PER_BATCH // PARTITIONS // 2),
+            "readOn": request.param,
+            **(tasks if request.param == "executors" else {}),
         },
         "sinks": [
             {
@@ -221,7 +224,7 @@ def check(counts: Counter[tuple[int, int]], what: str, once: bool = True) -> Non
     where = f"in {what}; CYKAFKA_TEST_SEED={SEED}"
     assert not missing, f"{len(missing)} are missing, {missing[:5]}, {where}"
     assert counts.keys() == expected
-    doubled = sorted(each for each, count in counts.items() if count > 1)
+    doubled = sorted(item for item, count in counts.items() if count > 1)
     assert not (once and doubled), f"{len(doubled)} more than once, {doubled[:5]}, {where}"
 
 

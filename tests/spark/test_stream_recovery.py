@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ class Query:
             name = path.name.strip(".").removesuffix(".crc")
             if name.isdigit() and int(name) >= batch:
                 path.unlink()
+
+
+@pytest.fixture
+def stream(stream: Load, read_on: str) -> Load:
+    return partial(stream, readOn=read_on)
 
 
 @pytest.fixture
@@ -190,3 +196,21 @@ def test_offsets_of_another_source_are_refused(
 
     with pytest.raises(StreamingQueryException, match="the stream's offset in the checkpoint"):
         query.run(frame)
+
+
+@pytest.mark.parametrize("crashed", [0, 1], ids=["first batch", "second batch"])
+def test_checkpoint_is_continued_with_the_other_value_of_read_on(
+    stream: Load, read_on: str, single: str, fill: Any, query: Query, crashed: int
+) -> None:
+    other = "driver" if read_on == "executors" else "executors"
+    fill(single, 10)
+    options = {"subscribe": single, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
+    query.run(stream(**options))
+    ends = [query.end_of(batch) for batch in range(3)]
+    query.crash_in(crashed)
+    fill(single, 5)
+
+    query.run(stream(**{**options, "startingOffsets": "latest", "readOn": other}))
+
+    assert [query.end_of(batch) for batch in range(crashed + 1)] == ends[: crashed + 1]
+    assert query.found() == [(0, at) for at in range(15)]

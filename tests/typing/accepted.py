@@ -1,10 +1,12 @@
-"""Typical code of users that ``mypy --strict`` must accept. It is checked, never run."""
+"""Typical code of users that ``mypy --strict`` and pyright must accept. Checked, never run."""
 
 from __future__ import annotations
 
 import array
 import json
 import logging
+from dataclasses import dataclass
+from typing import assert_type
 
 from cykafka import (
     OFFSET_BEGINNING,
@@ -24,6 +26,8 @@ from cykafka import (
     version,
 )
 from cykafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
+from cykafka.aio import AIOProducer, AsyncAdminClient, AsyncConsumer, AsyncProducer
+from cykafka.otel import TracedConsumer, TracedProducer
 from cykafka.serialization import (
     IntegerSerializer,
     SerializationContext,
@@ -149,6 +153,10 @@ def consume() -> None:
         if error.code() == KafkaError._PARTITION_EOF or error == KafkaError._TIMED_OUT:
             return
         raise KafkaException(error)
+    assert_type(message.key(), bytes | None)
+    assert_type(message.value(), bytes | None)
+    assert_type(message.deserialized_value(), bytes | None)
+    assert_type(message.headers(), list[tuple[str, bytes | None]] | None)
     value: bytes | None = message.value()
     kind, when = message.timestamp()
     if kind == TIMESTAMP_CREATE_TIME:
@@ -211,6 +219,27 @@ def serialize() -> None:
     consumer = DeserializingConsumer({"group.id": "g", "value.deserializer": StringDeserializer()})
     for message in consumer:
         print(message.deserialized_value())
+        print(message.value())
+    orders = DeserializingConsumer[str, Order]({"group.id": "g"})
+    order = orders.poll(1.0)
+    if order is not None:
+        assert_type(order, Message[str, Order])
+        assert_type(order.key(), str | None)
+        assert_type(order.value(), Order | None)
+        assert_type(order.deserialized_value(), Order | None)
+        show(order)
+    for order in orders:
+        show(order)
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def show(order: Message[str, Order]) -> None:
+    order.set_value(b"the bytes again")
+    print(order.topic(), order.key())
 
 
 def module() -> None:
@@ -219,6 +248,25 @@ def module() -> None:
     partition: int = murmur2(b"key", 12)
     print(text, number, partition, sorted([TopicPartition("b", 1), TopicPartition("a", 2)]))
     print(Message(topic="orders", value=b"v", headers=[("h", b"1")]).value())
+    made = Message("orders", 0, 1)
+    assert_type(made, Message)
+    texts = Message("orders", key="key", value=Order(1))
+    assert_type(texts, Message[str, Order])
+
+
+def trace(producer: Producer, consumer: Consumer) -> None:
+    traced = TracedProducer(producer)
+    traced.produce("orders", b"value", on_delivery=report)
+    assert_type(traced.flush(1.0), int)
+    reading = TracedConsumer(consumer)
+    reading.subscribe(["orders"], on_assign=assigned)
+    message = reading.poll(1.0)
+    if message is not None:
+        with reading.processing(message) as span:
+            span.set_attribute("orders", 1)
+        reading.commit(message, asynchronous=False)
+    with traced.transaction(reading):
+        traced.publish("orders", [b"value"], context="record")
 
 
 def administer() -> None:
@@ -236,3 +284,30 @@ def administer() -> None:
         everybody = admin.describe_user_scram_credentials().result()
         one = admin.describe_user_scram_credentials(["alice"])["alice"].result()
         print(names, entries, everybody["alice"].user, one.scram_credential_infos)
+
+
+async def asynchronous() -> None:
+    config: dict[str, str | int] = {"bootstrap.servers": "localhost:9092", "linger.ms": 5}
+    async with AsyncProducer({**config}) as producer:
+        sent = await producer.produce("orders", "value", b"key", headers={"name": b"value"})
+        assert_type(sent, Message)
+        delivery = await producer.publish("orders", [b"a", "b"], keys=["k", None], partitions=0)
+        assert_type(delivery, Delivery)
+        assert_type(await delivery, None)
+    async with AsyncConsumer(**{"group.id": "g"}) as consumer:
+        assert_type(await consumer.poll(1.0), Message | None)
+    async with AsyncAdminClient(config) as admin:
+        made = admin.create_topics([NewTopic("orders", 3, 1)], request_timeout=5.0)
+        assert_type(await made["orders"], None)
+        cluster = await admin.describe_cluster(include_authorized_operations=True)
+        print([node.host for node in cluster.nodes], await admin.cluster_id())
+        latest = {TopicPartition("orders", 0): OffsetSpec.latest()}
+        for partition, future in admin.list_offsets(latest).items():
+            offset: int = (await future).offset
+            print(partition.topic, offset)
+        everybody = await admin.describe_user_scram_credentials()
+        one = await admin.describe_user_scram_credentials(["alice"])["alice"]
+        print(everybody["alice"].user, one.scram_credential_infos)
+    theirs = AIOProducer({"bootstrap.servers": "localhost:9092"})
+    reported = await (await theirs.produce("orders", "value"))
+    assert_type(reported.value(), bytes | None)

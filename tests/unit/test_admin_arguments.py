@@ -278,8 +278,6 @@ def test_empty_names_are_refused(kafka: ModuleType, api: ModuleType, admin: Any)
         lambda: admin.create_topics([api.NewTopic("")]),
         lambda: admin.delete_topics(["t", ""]),
         lambda: admin.create_partitions([api.NewPartitions("", 5)]),
-        lambda: admin.describe_consumer_groups([""]),
-        lambda: admin.delete_consumer_groups([""]),
         lambda: admin.describe_configs([api.ConfigResource("topic", "")]),
         lambda: admin.delete_records([kafka.TopicPartition("", 0, 1)]),
         lambda: admin.elect_leaders(kafka.ElectionType.PREFERRED, [kafka.TopicPartition("", 0)]),
@@ -372,8 +370,41 @@ def test_timeout_out_of_range_is_named_in_seconds(admin: Any) -> None:
     for seconds in (-1, 3601, 1e12):
         with pytest.raises(ValueError, match="request_timeout: expected 0 to 3600 s"):
             admin.describe_cluster(request_timeout=seconds)
-    with pytest.raises(ValueError, match="operation_timeout: expected 0 to 3600 seconds"):
-        admin.delete_topics(["t"], operation_timeout=3601)
+    for seconds in (-5, 3601):
+        with pytest.raises(ValueError, match="operation_timeout: expected 0 to 3600 seconds"):
+            admin.delete_topics(["t"], operation_timeout=seconds)
+
+
+def test_property_without_a_name_is_refused(api: ModuleType, admin: Any) -> None:
+    """Otherwise the brokers would reset the whole configuration."""
+    with pytest.raises(ValueError):  # noqa: PT011
+        admin.alter_configs([api.ConfigResource("topic", "t", set_config={"": "1"})])
+
+
+@pytest.mark.ours
+def test_resource_altered_twice_is_refused(api: ModuleType, admin: Any) -> None:
+    resource = api.ConfigResource("topic", "t", set_config={"a": "1"})
+    with pytest.raises(ValueError, match="duplicate"):
+        admin.alter_configs([resource, resource])
+
+
+def test_configuration_may_be_named(api: ModuleType) -> None:
+    with api.AdminClient(conf={"client.id": "named"}) as admin:
+        assert len(admin) >= 0
+
+
+def test_futures_get_their_outcomes_if_the_caller_changes_the_dict(
+    kafka: ModuleType, admin: Any
+) -> None:
+    futures = admin.delete_topics(["a", "b", "c"], request_timeout=0.1)
+    kept = list(futures.values())
+    kept[0].add_done_callback(lambda _: futures.clear())
+    futures["own"] = "entry"
+    del futures["b"]
+
+    for future in kept:
+        assert isinstance(future.exception(WAIT_S), kafka.KafkaException)
+    assert futures == {}
 
 
 def test_acls_are_checked(api: ModuleType, admin: Any, made: SimpleNamespace) -> None:
@@ -533,15 +564,13 @@ def test_election_type_has_a_name_with_an_underscore(kafka: ModuleType, api: Mod
 
 
 @pytest.mark.parametrize("request_", [None, "x", 5, {}])
-def test_delete_records_without_a_list_raises_the_error_of_confluent_kafka(
-    admin: Any, request_: Any
-) -> None:
+def test_delete_records_without_a_list_raises_confluents_error(admin: Any, request_: Any) -> None:
     name = type(request_).__name__
     with pytest.raises(TypeError, match=f"^Expected Request to be a list, got '{name}'"):
         admin.delete_records(request_)
 
 
-def test_delete_records_of_a_wrong_type_raises_the_error_of_confluent_kafka(admin: Any) -> None:
+def test_delete_records_of_a_wrong_type_raises_confluents_error(admin: Any) -> None:
     words = "^Element of the request list must be of type 'TopicPartition' got 'int'"
     with pytest.raises(TypeError, match=words):
         admin.delete_records([1])
@@ -556,7 +585,7 @@ def test_elect_leaders_without_a_list_raises_the_error_of_confluent_kafka(
         admin.elect_leaders(kafka.ElectionType.PREFERRED, partitions)
 
 
-def test_elect_leaders_of_a_wrong_type_raises_the_error_of_confluent_kafka(
+def test_elect_leaders_of_a_wrong_type_raises_confluents_error(
     kafka: ModuleType, admin: Any
 ) -> None:
     words = "^Element of the 'partitions' list must be of type 'TopicPartition' got 'NoneType'"

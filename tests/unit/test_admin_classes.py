@@ -319,7 +319,7 @@ def test_offset_specs_are_created_by_name(api: ModuleType) -> None:
 
     assert spec.earliest() is spec.earliest()
     assert spec.for_timestamp(5).timestamp == 5
-    assert [each._value for each in (spec.latest(), spec.earliest(), spec.max_timestamp())] == [
+    assert [item._value for item in (spec.latest(), spec.earliest(), spec.max_timestamp())] == [
         -1, -2, -3,
     ]  # fmt: skip
     assert spec(-1) is spec.latest()
@@ -335,8 +335,8 @@ def test_offset_specs_are_compared_by_value(api: ModuleType) -> None:
     assert hash(spec.for_timestamp(5)) == hash(spec.for_timestamp(5))
     assert repr(spec.latest()) == "OffsetSpec.latest()"
     assert repr(spec.for_timestamp(5)) == "OffsetSpec.for_timestamp(5)"
-    for each in (spec.latest(), spec.for_timestamp(5)):
-        assert pickle.loads(pickle.dumps(each)) == each
+    for item in (spec.latest(), spec.for_timestamp(5)):
+        assert pickle.loads(pickle.dumps(item)) == item
     with pytest.raises(TypeError, match="timestamp"):
         spec.for_timestamp("now")
     with pytest.raises(ValueError, match="timestamp"):

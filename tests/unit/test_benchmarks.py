@@ -263,10 +263,10 @@ def spark_run(**rates: float) -> Any:
 
     case = next(case for case in CASES if case.name == "read")
     rows = {
-        each.name: [{"rows": 1000 * rates[each.name], "wall": 1.0, "cpu": 1.0}]
-        if each.name in rates
+        item.name: [{"rows": 1000 * rates[item.name], "wall": 1.0, "cpu": 1.0}]
+        if item.name in rates
         else []
-        for each in case.contenders
+        for item in case.contenders
     }
     return SparkRun({}, 1, [case], {"read": rows}, {"read": {}})
 

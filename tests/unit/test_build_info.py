@@ -9,10 +9,10 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 import cykafka
 from cykafka._core import build_info as _build_info
@@ -35,16 +35,14 @@ def test_build_info_names_versions_and_the_library() -> None:
 
 
 def test_import_of_a_patched_build_is_silent_and_does_not_load_build_info(
-    run_script: Callable[..., CompletedProcess[str]],
+    run_script: RunScript,
 ) -> None:
     done = run_script("import sys; print('cykafka._core.build_info' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_foreign_library_warns_once(
-    run_script: Callable[..., CompletedProcess[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This happens if the loader finds a system library first."""
     shutil.copy(PACKAGE / "librdkafka.so.1", tmp_path)

@@ -242,4 +242,4 @@ def test_error_for_an_invalid_certificate_names_it(
 
 
 def test_none_means_no_certificate() -> None:
-    cykafka.Producer({"ssl_ca": None, "ssl_certificate": None, "ssl_key": None}).close()
+    assert cykafka.Producer({"ssl_ca": None, "ssl_certificate": None, "ssl_key": None}).close()

@@ -14,8 +14,8 @@ from cykafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from cykafka.cli.acls import Filter, Resources, bindings, filters
-from cykafka.cli.failures import UsageError
+from cykafka.cli.commands.acls import Filter, Resources, bindings, filters
+from cykafka.cli.terminal.failures import UsageError
 
 pytestmark = pytest.mark.ours
 
@@ -60,9 +60,9 @@ def test_producer_and_consumer_add_the_operations_that_they_need() -> None:
     resources = Resources(topic=("t",), group=("g",), transactional_id=("i",))
 
     assert set(bindings(resources, ["User:a"], [], producer=True, consumer=True)) == {
-        *(rule("topic", "t", each) for each in ("write", "describe", "create", "read")),
+        *(rule("topic", "t", item) for item in ("write", "describe", "create", "read")),
         rule("group", "g", "read"),
-        *(rule("transactional_id", "i", each) for each in ("write", "describe")),
+        *(rule("transactional_id", "i", item) for item in ("write", "describe")),
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cykafka.cli.bench import Result, percentile
-from cykafka.cli.command import main
+from cykafka.cli.commands.bench import Result, percentile
+from cykafka.cli.main import main
 
 pytestmark = pytest.mark.ours
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cykafka.cli.command import main
+from cykafka.cli.main import main
 
 pytestmark = pytest.mark.ours
 

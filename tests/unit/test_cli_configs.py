@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from cykafka.admin import AlterConfigOpType, ConfigEntry, ConfigSource
-from cykafka.cli.configs import (
+from cykafka.cli.commands.configs import (
     HIDDEN,
     ChangeOptions,
-    changes_of,
     own_entries,
-    redacted,
+    parse_changes,
+    redact,
     shown,
     source_name,
 )
-from cykafka.cli.failures import UsageError
+from cykafka.cli.terminal.failures import UsageError
 
 pytestmark = pytest.mark.ours
 
@@ -32,7 +32,7 @@ def test_options_become_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         delete=("f",),
     )
 
-    assert [(each.name, each.operation, each.value) for each in changes_of(options)] == [
+    assert [(item.name, item.operation, item.value) for item in parse_changes(options)] == [
         ("a", AlterConfigOpType.SET, "1=2"),
         ("b", AlterConfigOpType.SET, "geheim"),
         ("c", AlterConfigOpType.SET, "geheimer"),
@@ -54,7 +54,7 @@ def test_options_become_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_changes_that_remove_are_known(options: ChangeOptions, loses: bool) -> None:
-    assert any(change.loses for change in changes_of(options)) is loses
+    assert any(change.loses for change in parse_changes(options)) is loses
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_changes_that_remove_are_known(options: ChangeOptions, loses: bool) -> N
 )
 def test_changes_of_another_form_are_refused(options: ChangeOptions, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        changes_of(options)
+        parse_changes(options)
 
 
 def test_values_of_secrets_and_of_unknown_properties_are_hidden() -> None:
@@ -77,7 +77,7 @@ def test_values_of_secrets_and_of_unknown_properties_are_hidden() -> None:
         "plain": ConfigEntry("plain", "old"),
         "secret": ConfigEntry("secret", None, is_sensitive=True),
     }
-    changes = changes_of(
+    changes = parse_changes(
         ChangeOptions(set_=("plain=new", "secret=geheim", "unknown=geheimer"), delete=("x",))
     )
 
@@ -88,7 +88,7 @@ def test_values_of_secrets_and_of_unknown_properties_are_hidden() -> None:
         ("x", "delete", None, None),
     ]
     text = "Invalid value geheim for secret, geheimer for unknown, new for plain"
-    assert redacted(text, changes, current) == (
+    assert redact(text, changes, current) == (
         f"Invalid value {HIDDEN} for secret, {HIDDEN} for unknown, new for plain"
     )
 
@@ -103,7 +103,7 @@ def test_own_entries_are_those_without_the_default() -> None:
         )
     }
 
-    assert [each.name for each in own_entries(entries)] == ["a", "b"]
+    assert [item.name for item in own_entries(entries)] == ["a", "b"]
 
 
 def test_secret_is_not_shown_even_if_the_broker_sends_it() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cykafka.cli.command import main
-from cykafka.cli.confirm import confirm
-from cykafka.cli.failures import Failed
+from cykafka.cli.cluster.administration import confirm
+from cykafka.cli.main import main
+from cykafka.cli.terminal.failures import Failed
 
 pytestmark = pytest.mark.ours
 

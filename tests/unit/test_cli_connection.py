@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cykafka import KafkaError
-from cykafka.cli.command import main
-from cykafka.cli.connection import Brokers, Connection
-from cykafka.cli.failures import Failed, UsageError
+from cykafka.cli.cluster.connection import Brokers, Connection
+from cykafka.cli.main import main
+from cykafka.cli.terminal.failures import Failed, UsageError
 
 SECRET = "geheim-4711"
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from cykafka.cli import line_formats, output
-from cykafka.cli.command import main
-from cykafka.cli.delimiters import unescape
-from cykafka.cli.json_record import decode
-from cykafka.cli.offsets import Place, parse_place
-from cykafka.cli.times import iso, milliseconds
+from cykafka.cli.main import main
+from cykafka.cli.records import line_formats
+from cykafka.cli.records.json_record import decode
+from cykafka.cli.records.places import Place, parse_place
+from cykafka.cli.terminal import output
+from cykafka.cli.terminal.parameters import milliseconds, unescape
+from cykafka.cli.terminal.texts import iso
 
 HEADERS = [("a", b"1"), ("b", None)]
 
@@ -90,12 +91,12 @@ def test_json_is_read_back_without_loss(batch: Any) -> None:
         "headers": [{"key": "a", "value": "1"}, {"key": "b", "value": None}],
     }
     records = [decode(line) for line in lines]
-    assert [each.value for each in records] == batch.values()
-    assert [each.key for each in records] == batch.keys()
-    assert [each.headers for each in records] == [None, HEADERS, None]
-    assert [each.timestamp for each in records] == [5, None, 6]
-    assert [each.partition for each in records] == [0, 1, 2]
-    assert [each.topic for each in records] == ["t", "t", "u"]
+    assert [record.value for record in records] == batch.values()
+    assert [record.key for record in records] == batch.keys()
+    assert [record.headers for record in records] == [None, HEADERS, None]
+    assert [record.timestamp for record in records] == [5, None, 6]
+    assert [record.partition for record in records] == [0, 1, 2]
+    assert [record.topic for record in records] == ["t", "t", "u"]
 
 
 def test_dump_shows_bytes_in_hexadecimal(batch: Any) -> None:
@@ -108,6 +109,33 @@ def test_dump_shows_bytes_in_hexadecimal(batch: Any) -> None:
     ]
     assert b"00000000  1b 5b 32 4a " in third
     assert b"|.[2J|" in third
+
+
+def test_escaped_forms_keep_lines_but_no_controls(batch: Any) -> None:
+    assert line_formats.values(b"", b":", escaped=True)(batch) == [
+        b":value",
+        b"k:",
+        b"\\x1b[2J:\\xff\n",
+    ]
+    assert line_formats.template(r"\x1b%k\n", b"", escaped=True)(batch) == [
+        b"\x1b\n",
+        b"\x1bk\n",
+        b"\x1b\\x1b[2J\n",
+    ]
+
+
+def test_escaped_json_is_the_same_json() -> None:
+    value = '\u202e\x7f\x9b"\\ \u00e4\n'
+    batch: Any = Batch(topics=["t"] * 3, partitions=[0] * 3, offsets=[0] * 3, timestamps=[0] * 3)
+    batch.values = lambda: [value.encode()] * 3
+
+    plain, escaped = line_formats.json_lines(batch), line_formats.printable_json_lines(batch)
+
+    assert [json.loads(line) for line in plain] == [json.loads(line) for line in escaped]
+    assert json.loads(escaped[0])["value"] == value
+    assert "\u202e" in plain[0].decode()
+    assert "\x9b" in plain[0].decode()
+    assert not {"\u202e", "\x7f", "\x9b"} & set(escaped[0].decode())
 
 
 def test_pretty_escapes_what_controls_terminals(batch: Any) -> None:
@@ -178,7 +206,7 @@ def test_time_without_offset_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     [("now", 0), ("-90s", 90_000), ("-1d12h", 129_600_000), ("+1m", -60_000), ("-5ms", 5)],
 )
 def test_time_is_relative_to_now(monkeypatch: pytest.MonkeyPatch, text: str, ago_ms: int) -> None:
-    monkeypatch.setattr("cykafka.cli.times.time.time_ns", lambda: 10**18)
+    monkeypatch.setattr("cykafka.cli.terminal.parameters.time.time_ns", lambda: 10**18)
     assert milliseconds(text) == 10**12 - ago_ms
 
 
@@ -232,6 +260,8 @@ def test_table_as_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -
         (["-o", "stored"], "-o stored needs a group"),
         (["-G", "g", "-o", "5"], "with -G the group's offsets decide"),
         (["-G", "g", "-p", "0"], "-G does not go with -p"),
+        (["-G", " "], "the name of a group must not be blank"),
+        (["-G", ""], "the name of a group must not be blank"),
         (["-p", "x"], "-p: expected numbers"),
         (["--json", "--hex"], "exclude each other"),
         (["--json", "-D", ","], "-D and -K do not go with"),

@@ -1,20 +1,22 @@
-"""What `cykafka produce` reads: lines, NDJSON, CSV and whole files, as columns."""
+"""What `cykafka produce` and `cykafka demo` read: lines, JSON, CSV and whole files, as columns."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cykafka.cli.chunks import BadLine, BadLines, Chunk, Input
-from cykafka.cli.command import main
-from cykafka.cli.failures import Failed, UsageError
-from cykafka.cli.interrupts import Interrupts
-from cykafka.cli.produce import _limited, _paced
+from cykafka.cli.commands.produce import _paced
+from cykafka.cli.main import main
+from cykafka.cli.records.chunks import BadLine, BadLines, Chunk, Input, limit_records
+from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.terminal.interrupts import Interrupts
 
 
 class Reader:
@@ -75,7 +77,7 @@ def test_lines_keep_every_byte(read: Reader, content: bytes, expected: list[byte
 def test_lines_do_not_depend_on_the_blocks(
     read: Reader, monkeypatch: pytest.MonkeyPatch, block: int, delimiter: bytes
 ) -> None:
-    monkeypatch.setattr("cykafka.cli.chunks._BLOCK", block)
+    monkeypatch.setattr("cykafka.cli.records.chunks._BLOCK", block)
     expected = [b"first", b"", b"-", b"a longer line", b"x"]
     content = delimiter.join(expected)
     want = content.split(delimiter)
@@ -97,8 +99,8 @@ def test_lines_are_numbered_in_each_file(read: Reader) -> None:
 def test_line_without_end_is_an_error_before_the_memory_is_full(
     read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cykafka.cli.chunks._MOST_BYTES", 10)
-    monkeypatch.setattr("cykafka.cli.chunks._BLOCK", 4)
+    monkeypatch.setattr("cykafka.cli.records.chunks._MOST_BYTES", 10)
+    monkeypatch.setattr("cykafka.cli.records.chunks._BLOCK", 4)
     with pytest.raises(Failed, match="line 2: it is longer"):
         column(read(b"a\n" + b"x" * 20).lines())
 
@@ -279,12 +281,118 @@ def test_csv_rows_of_a_pipe_do_not_wait_for_more(tmp_path: Path, read: Reader) -
         os.close(writer)
 
 
+# -- JSON objects
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\n \n"], ids=["", "mark", "blank"])
+def test_objects_of_ndjson_are_their_lines(read: Reader, mark: bytes) -> None:
+    content = mark + b'{"id": "k", "b": [1, {}]}\r\n\n {"b": 2.50, "id": 7}\n{"id": null}'
+    chunks = list(read(content).objects())
+    assert column(iter(chunks)) == [
+        b'{"id": "k", "b": [1, {}]}', b'{"b": 2.50, "id": 7}', b'{"id": null}'
+    ]  # fmt: skip
+    assert column(iter(chunks), "keys") == [b"k", b"7", None]
+
+
+@pytest.mark.parametrize(("name", "keys"), [(None, [b"1", b"3"]), ("b", [b"2", b"4"])])
+def test_objects_of_csv_have_a_column_as_key(
+    read: Reader, name: str | None, keys: list[bytes]
+) -> None:
+    chunks = list(read(b"\xef\xbb\xbfa,b\r\n1,2\r\n3,4", key_column=name).objects())
+    assert column(iter(chunks)) == [b'{"a":"1","b":"2"}', b'{"a":"3","b":"4"}']
+    assert column(iter(chunks), "keys") == keys
+
+
+def test_given_form_of_objects_counts(read: Reader) -> None:
+    assert column(read(b"{a,b\n1,2").objects("csv")) == [b'{"{a":"1","b":"2"}']
+    with pytest.raises(BadLine, match="line 1: not JSON"):
+        list(read(b"a,b\n1,2").objects("ndjson"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"a": 1', "not JSON"),
+        (b"[1]", "expected a JSON object with members"),
+        (b"{}", "expected a JSON object with members"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"b": 1}', "no member 'a' for the key"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+    ids=["cut", "list", "empty", "nan", "no key", "encoding", "deep"],
+)
+def test_line_that_is_no_object_names_the_mistake(read: Reader, line: bytes, words: str) -> None:
+    chunks = read(b'{"a": 1}\n\n' + line + b"\n").objects()
+    assert next(chunks).values == [b'{"a": 1}']
+    with pytest.raises(BadLine, match=f"line 3: .*{words}"):
+        next(chunks)
+
+
+def test_no_object_is_no_chunk(read: Reader) -> None:
+    assert list(read(b"").objects()) == []
+
+
+def packed(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    if name.lower().endswith(".gz"):
+        path.write_bytes(gzip.compress(content))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.mkdir("folder")
+            archive.writestr("folder/file", content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["f.csv.gz", "f.GZ", "f.zip"])
+def test_packed_file_is_read_if_that_is_wanted(
+    read: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("cykafka.cli.records.chunks._BLOCK", 3)
+    source = read(unpack=True)
+    source.files = [packed(tmp_path, name, b"first\nsecond")]
+    assert source.check() is None
+    assert column(source.lines()) == [b"first", b"second"]
+    source.unpack = False
+    assert source.check() == source.files[0].stat().st_size
+    assert column(source.lines()) != [b"first", b"second"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("f.gz", b"a,b", "Not a gzipped file"),
+        ("f.gz", gzip.compress(b"a,b" * 99)[:-9], "ended before"),
+        ("f.zip", b"a,b", "not a zip file"),
+    ],
+    ids=["no gz", "cut", "no zip"],
+)
+def test_packed_file_that_is_broken_is_an_error(
+    read: Reader, tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    source = read(unpack=True)
+    source.files = [tmp_path / name]
+    source.files[0].write_bytes(content)
+    with pytest.raises(Failed, match=f"cannot read .*{name}: .*{words}"):
+        list(source.lines())
+
+
+def test_zip_of_two_files_is_an_error(read: Reader, tmp_path: Path) -> None:
+    source = read(unpack=True)
+    source.files = [tmp_path / "f.zip"]
+    with zipfile.ZipFile(source.files[0], "w") as archive:
+        archive.writestr("a", "1")
+        archive.writestr("b", "1")
+    with pytest.raises(Failed, match=r"expected a .zip with one file, it has 2"):
+        list(source.lines())
+
+
 # -- files, signals, pace
 
 
 def test_whole_file_is_one_record(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert column(read(b"a\nb", b"").whole()) == [b"a\nb", b""]
-    monkeypatch.setattr("cykafka.cli.chunks._MOST_BYTES", 2)
+    monkeypatch.setattr("cykafka.cli.records.chunks._MOST_BYTES", 2)
     with pytest.raises(Failed, match="file0: it is longer than 1 GB"):
         column(read(b"a\nb").whole())
 
@@ -358,7 +466,7 @@ def test_pause_calls_a_function_meanwhile() -> None:
 
 def test_limit_cuts_within_a_chunk() -> None:
     whole = Chunk("f", range(1, 4), [b"a", b"b", b"c"], [b"1", b"2", b"3"], size=6)
-    cut = list(_limited(iter([whole, whole]), 4))
+    cut = list(limit_records(iter([whole, whole]), 4))
     assert [chunk.values for chunk in cut] == [[b"a", b"b", b"c"], [b"a"]]
     assert (cut[1].keys, list(cut[1].lines), cut[1].size) == ([b"1"], [1], 2)
 
@@ -370,7 +478,7 @@ def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatc
         now[0] += max(seconds, 0)
         return True
 
-    monkeypatch.setattr("cykafka.cli.produce.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cykafka.cli.commands.produce.time.monotonic", lambda: now[0])
     chunk = Chunk("f", range(1, 101), [b"x"] * 100)
     parts = list(_paced(iter([chunk]), 50.0, pause))
     assert sum(len(part.values) for part in parts) == 100

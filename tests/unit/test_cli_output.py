@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from concurrent.futures import Future
 from typing import Any, ClassVar
@@ -12,11 +13,12 @@ from rich.console import Console
 
 from cykafka import KafkaError, KafkaException, TopicPartition, Uuid
 from cykafka.admin import ListOffsetsResultInfo, OffsetSpec, TopicDescription
-from cykafka.cli.administration import Cluster, Outcomes, select
-from cykafka.cli.failures import Failed, run_reporting
-from cykafka.cli.lag import Lag, sums
-from cykafka.cli.output import show, table
-from cykafka.cli.topics import id_of
+from cykafka.cli.cluster.administration import Cluster, Outcomes, select
+from cykafka.cli.cluster.lag import Position, sum_positions
+from cykafka.cli.commands.topics import id_of
+from cykafka.cli.main import run_reporting
+from cykafka.cli.terminal.failures import Failed
+from cykafka.cli.terminal.output import show, table
 
 pytestmark = pytest.mark.ours
 
@@ -36,14 +38,15 @@ def test_columns_are_aligned_by_the_width_of_characters(
     )
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("columns", [80, 40])
 def test_names_are_whole_on_narrow_terminals(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     name = "listener.security.protocol.map"
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
@@ -54,6 +57,19 @@ def test_names_are_whole_on_narrow_terminals(
     (row,) = (line for line in shown.getvalue().splitlines() if "PLAINTEXT" in line)
     assert name in row
     assert ("\u2502" in row) == (columns == 80)
+
+
+def test_json_on_a_terminal_escapes_controls_and_stays_the_same_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+
+    show(("group",), [(EVIL + "\x9b\u2028\u061c\u00e4",)], as_json=True)
+
+    assert json.loads(shown.getvalue()) == {"group": EVIL + "\x9b\u2028\u061c\u00e4"}
+    assert not {"\u202e", "\x9b", "\u2028", "\u061c"} & set(shown.getvalue())
+    assert "\u00e4" in shown.getvalue()
 
 
 def test_table_that_cuts_has_whole_numbers_and_a_line_for_each_row() -> None:
@@ -122,11 +138,13 @@ def test_name_that_looks_like_a_pattern_selects_itself_alone() -> None:
 
 
 def test_sums_leave_out_partitions_without_a_lag() -> None:
-    known = [Lag("g", "t", 0, 40, 100), Lag("g", "t", 1, 5, 6)]
-    unknown = [Lag("g", "t", 2, None, 1000), Lag("g", "t", 3, 7, None)]
+    found = [
+        Position(group="g", topic="t", partition=number, committed=committed, end=end)
+        for number, (committed, end) in enumerate([(40, 100), (5, 6), (None, 1000), (7, None)])
+    ]
 
-    assert sums([*known, *unknown]) == (45, 106, 61, 60)
-    assert sums(unknown) == (None, None, None, None)
+    assert sum_positions(found) == (45, 106, 61, 60)
+    assert sum_positions(found[2:]) == (None, None, None, None)
 
 
 def test_id_of_a_topic_is_that_of_the_scripts_of_kafka() -> None:

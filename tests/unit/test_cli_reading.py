@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cykafka import KafkaError, TopicPartition
-from cykafka.cli.reading import Member
+from cykafka.cli.records.reading import Member
 
 BOTH = [TopicPartition("t", 0), TopicPartition("t", 1)]
 Step = Callable[[dict[str, Any]], "Batch"]
@@ -81,7 +81,7 @@ def test_member_commits_printed_records_while_no_others_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("cykafka.cli.reading.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cykafka.cli.records.reading.time.monotonic", lambda: now[0])
     position = TopicPartition("t", 0, 7)
     consumer = Scripted(rebalance("on_assign", BOTH), *[nothing] * 4)
     member = Member(consumer, ["t"], False, 1)  # type: ignore[arg-type]

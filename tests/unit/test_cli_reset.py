@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cykafka import TopicPartition
-from cykafka.cli.administration import Outcomes
-from cykafka.cli.command import main
-from cykafka.cli.failures import Failed, UsageError
-from cykafka.cli.reset import Move, plan, read_offsets, shifted
-from cykafka.cli.watermarks import offsets_at, place_of
+from cykafka.cli.cluster.administration import Outcomes
+from cykafka.cli.commands.reset import Move, plan, read_offsets, shift_offsets
+from cykafka.cli.main import main
+from cykafka.cli.records.places import find_offsets, parse_place_option
+from cykafka.cli.terminal.failures import Failed, UsageError
 
 pytestmark = pytest.mark.ours
 
@@ -30,7 +30,7 @@ def test_plan_keeps_offsets_within_the_partition(wanted: int, after: int, limite
     assert move.skipped == after - 60
 
 
-def test_plan_counts_skipped_records_from_the_first_without_a_committed_offset() -> None:
+def test_plan_without_a_committed_offset_counts_from_the_first_record() -> None:
     (move,) = plan({FIRST: 40}, {}, ENDS)
 
     assert move.before is None
@@ -40,7 +40,7 @@ def test_plan_counts_skipped_records_from_the_first_without_a_committed_offset()
 def test_plan_is_sorted() -> None:
     moves = plan({SECOND: 1, FIRST: 20}, {}, ENDS)
 
-    assert [(each.topic, each.partition) for each in moves] == [("orders", 0), ("orders", 1)]
+    assert [(item.topic, item.partition) for item in moves] == [("orders", 0), ("orders", 1)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_plan_is_sorted() -> None:
 )
 def test_places_become_offsets(to: str, first: int, second: int) -> None:
     cluster: Any = None  # only times need the brokers
-    offsets = offsets_at(cluster, place_of("--to", to), ENDS, Outcomes(), {FIRST: 60})
+    offsets = find_offsets(cluster, parse_place_option("--to", to), ENDS, Outcomes(), {FIRST: 60})
 
     assert offsets == {FIRST: first, SECOND: second}
 
@@ -66,16 +66,16 @@ def test_places_become_offsets(to: str, first: int, second: int) -> None:
 @pytest.mark.parametrize("to", ["", "soon", "1.5", "@", "@soon", "-1h"])
 def test_place_of_another_form_is_refused(to: str) -> None:
     with pytest.raises(UsageError, match=r"^--to: "):
-        place_of("--to", to)
+        parse_place_option("--to", to)
 
 
 def test_shift_adds_to_committed_offsets() -> None:
-    assert shifted(-5, [FIRST], {FIRST: 60, SECOND: 1}) == {FIRST: 55}
+    assert shift_offsets(-5, [FIRST], {FIRST: 60, SECOND: 1}) == {FIRST: 55}
 
 
 def test_shift_without_a_committed_offset_names_the_partition() -> None:
     with pytest.raises(Failed, match=r"orders\[1\]; use --to"):
-        shifted(1, ENDS, {FIRST: 60})
+        shift_offsets(1, ENDS, {FIRST: 60})
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_unusable_client_raises_the_errors_of_confluent_kafka(
         refused[method] = str(caught.value)
 
     expected = {**dict.fromkeys(calls, words), **dict.fromkeys(ANY, "Handle has been closed")}
-    assert {m: said[: len(expected[m])] for m, said in refused.items()} == expected
+    assert refused == expected
 
 
 def test_close_of_an_unusable_client_is_harmless(unusable: Any) -> None:
@@ -138,10 +138,11 @@ def test_error_of_a_closed_client_names_it(kafka: ModuleType) -> None:
     producer = type("Orders", (kafka.Producer,), {})({**NO_BROKER, "client.id": "shop"})
     producer.close()
 
-    with pytest.raises(
-        RuntimeError, match=r"^Producer has been closed: Orders shop#producer-\d+$"
-    ):
+    with pytest.raises(RuntimeError) as raised:
         producer.poll(0)
+    assert str(raised.value) == "Producer has been closed"
+    (note,) = raised.value.__notes__
+    assert note.startswith("Orders shop#producer-")
     with pytest.raises(RuntimeError, match=r"Orders.__init__ was not called$"):
         type(producer).__new__(type(producer)).poll(0)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
 import cykafka
 
@@ -79,6 +82,88 @@ def test_configuration_hides_secrets(make: Callable[..., Any]) -> None:
     }
     assert found == set()
     assert values["sasl.mechanism"] == "PLAIN"
+
+
+@pytest.mark.parametrize("way", ["stderr", "logger"])
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("http://who:hu@s/hush@127.0.0.1:1/token", "http://127.0.0.1:1/token"),
+        ("http://who:hu\u00a0sh@127.0.0.1:1/token", "http://127.0.0.1:1/token"),
+        ("http://127.0.0.1:1/token?secret=hush", "http://127.0.0.1:1/token?"),
+        ("http://who:hush@127.0.0.1:1/token?secret=hush", "http://127.0.0.1:1/token?"),
+        # Of these the password or the query has the "?" and the "@".
+        ("http://who:hu@s/h?hush@127.0.0.1:1/token", "http://"),
+        ("http://127.0.0.1:1/token?secret=hu@hush", "http://"),
+    ],
+)
+def test_secret_in_a_url_shows_nowhere(
+    make: Callable[..., Any], capfd: pytest.CaptureFixture[str], way: str, url: str, text: str
+) -> None:
+    """Also if it has the characters that end the host in a URL."""
+    lines: list[str] = []
+    errors: list[str] = []
+    log = logging.Logger("test")
+    log.addHandler(handler := logging.Handler())
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    producer = make(
+        "Producer",
+        {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "who",
+            "sasl.oauthbearer.client.secret": "hush",
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "error_cb": lambda error: errors.append(error.str()),
+            "debug": "conf,security",
+            **({"logger": log} if way == "logger" else {}),
+        },
+    )
+
+    deadline = time.monotonic() + WAIT_S
+    while not errors and time.monotonic() < deadline:
+        producer.poll(0.1)
+
+    producer.flush(1)
+    shown = "\n".join([*lines, *errors, capfd.readouterr().err, str(producer.configuration())])
+    assert errors
+    assert shown.count(text) >= 3
+    assert not [word for word in ("hush", "hu@s", "hu\u00a0s") if word in shown]
+
+
+@pytest.mark.parametrize("mark", [" ", "\t", "\n", "'", '"'])
+def test_url_with_a_mark_that_ends_it_is_refused(make: Callable[..., Any], mark: str) -> None:
+    """The log would show what is behind the mark."""
+    url = f"http://who:h{mark}ush@127.0.0.1:1/token"
+    with pytest.raises(cykafka.KafkaException, match="percent-encoded") as raised:
+        make("Producer", {"sasl.oauthbearer.token.endpoint.url": url})
+
+    assert raised.value.args[0].code() == cykafka.KafkaError._INVALID_ARG
+    assert "ush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["bootstrap.servers", "metadata.broker.list"])
+@pytest.mark.parametrize("scheme", ["", "sasl_ssl://"])
+def test_address_of_a_broker_has_no_password(
+    make: Callable[..., Any], capfd: pytest.CaptureFixture[str], key: str, scheme: str
+) -> None:
+    with pytest.raises(cykafka.KafkaException, match="give user and password") as raised:
+        make("Producer", {key: f"{scheme}who:hush@127.0.0.1:1", "debug": "conf"})
+
+    assert raised.value.args[0].code() == cykafka.KafkaError._INVALID_ARG
+    assert "hush" not in str(raised.value) + capfd.readouterr().err
+
+
+def test_configuration_of_thousands_of_addresses_takes_no_time(make: Callable[..., Any]) -> None:
+    servers = ",".join(["plaintext://127.0.0.1:1"] * 5_000)  # one broker, and so one thread
+    producer = make("Producer", {"bootstrap.servers": servers})
+    begun = time.monotonic()
+
+    values = producer.configuration()
+
+    assert time.monotonic() - begun < 5
+    assert values["bootstrap.servers"] == servers
 
 
 def test_closed_client_has_no_configuration(make: Callable[..., Any]) -> None:

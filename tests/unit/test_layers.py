@@ -7,6 +7,9 @@ Imports point down only, from each layer to those below it:
 - the packages of cykafka._core, in the order of PACKAGES
 - csrc, which is C and does not use Python
 
+The folders of the command ``cykafka`` import down only, too, and so do those of Spark and of its
+jobs; see ORDERS.
+
 No modules import each other in a cycle.
 """
 
@@ -19,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from cykafka import internal
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
@@ -43,6 +48,37 @@ CORE = "cykafka._core"
 PUBLIC, APPLICATION = len(PACKAGES), len(PACKAGES) + 1
 OURS = ("cykafka", "pip_services4_kafka", "pyspark_cykafka")
 APPLICATIONS = ("spark", "cli", "compat", "__main__")
+
+# The folders of a package, and the modules beside them that others import, from the bottom to the
+# top. All other modules beside them are above.
+ORDERS = {
+    "cykafka.cli": ("terminal", "cluster", "records", "top", "commands"),
+    "cykafka.spark": (
+        "java",
+        "clients",
+        "sink",
+        "source",
+        "metrics",
+        "data_source",
+        "jobs",
+    ),
+    "cykafka.spark.jobs": (
+        "problems",
+        "schemas",
+        "config",
+        "folders",
+        "records",
+        "observing",
+        "run",
+        "tables",
+        "archive",
+        "replay",
+        "mirror",
+        "profile",
+    ),
+}
+# The jobs, which do not import each other.
+JOBS = ("archive", "replay", "mirror", "profile")
 
 # The folder of the files that only declare C names.
 DECLARATIONS = SRC / "cykafka" / "_core" / "clib"
@@ -157,6 +193,48 @@ def test_applications_do_not_import_each_other(path: Path) -> None:
     assert not others
 
 
+def height(module: str, package: str) -> int:
+    """The place of a module of a package in its order."""
+    order = ORDERS[package]
+    name = module.removeprefix(f"{package}.").split(".")[0]
+    return order.index(name) if name in order else len(order)
+
+
+def inner_imports(package: str) -> list[tuple[str, str]]:
+    """Each module of a package, with each module of the package that it imports."""
+    inside = f"{package}."
+    paths = [path for path in sources("*.py") if module_of(path).startswith(inside)]
+    return [
+        (module_of(path), name)
+        for path in paths
+        for name in imports(path)
+        if name.startswith(inside)
+    ]
+
+
+@pytest.mark.parametrize("package", ORDERS)
+def test_folders_import_down_only(package: str) -> None:
+    found = inner_imports(package)
+    offenders = {item for item in found if height(item[1], package) > height(item[0], package)}
+
+    assert {height(module, package) for pair in found for module in pair} == set(
+        range(len(ORDERS[package]) + 1)
+    )
+    assert offenders == set()
+
+
+def test_jobs_do_not_import_each_other() -> None:
+    package = "cykafka.spark.jobs"
+    places = [
+        tuple(module.removeprefix(f"{package}.").split(".")[0] for module in pair)
+        for pair in inner_imports(package)
+    ]
+    between = {(own, other) for own, other in places if own in JOBS and other in JOBS}
+
+    assert set(JOBS) <= {own for own, _ in places}
+    assert all(own == other for own, other in between), between
+
+
 def test_compat_uses_only_public_modules() -> None:
     used = {
         name
@@ -198,6 +276,11 @@ def test_client_does_not_import_pip_services() -> None:
     assert offenders == []
 
 
+def is_own(path: Path, name: str) -> bool:
+    """Whether a module belongs to the same application as a file: `cykafka.cli`, for example."""
+    return module_of(path).split(".")[:2] == name.split(".")[:2]
+
+
 def test_applications_use_only_the_public_modules_of_the_client() -> None:
     # cykafka.internal has names that only our applications need.
     offenders = {
@@ -205,10 +288,24 @@ def test_applications_use_only_the_public_modules_of_the_client() -> None:
         for path in sources("*.py")
         if layer(module_of(path)) == APPLICATION
         for name in imports(path)
-        if layer(name) < PUBLIC or name.startswith("cykafka._")
+        if layer(name) < PUBLIC
+        or (name.startswith("cykafka.") and "._" in name and not is_own(path, name))
     }
 
     assert offenders == set()
+
+
+def test_every_internal_name_has_a_user() -> None:
+    used = {
+        alias.name
+        for path in sources("*.py")
+        if layer(module_of(path)) == APPLICATION
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "cykafka.internal"
+        for alias in node.names
+    }
+
+    assert used == set(internal.__all__)
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -277,12 +374,16 @@ def test_clients_are_at_most_three_classes_deep() -> None:
     import cykafka
     from cykafka.admin import AdminClient
 
+    def depth(class_: type) -> int:
+        ours = class_.__module__.startswith("cykafka")
+        return ours + max(map(depth, class_.__bases__), default=0)
+
     for client in (
         cykafka.Producer,
         cykafka.Consumer,
         cykafka.SerializingProducer,
         cykafka.DeserializingConsumer,
-        AdminClient,
     ):
-        ours = [base for base in client.__mro__ if base.__module__.startswith("cykafka")]
-        assert 2 <= len(ours) <= 3, ours
+        assert 2 <= depth(client) <= 3, client.__mro__
+    # One more: a class for the requests of each subject stands between client and core.
+    assert depth(AdminClient) == 4, AdminClient.__mro__

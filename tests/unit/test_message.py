@@ -31,6 +31,13 @@ def test_message_from_keywords_returns_each_field(kafka: ModuleType) -> None:
     assert message.deserialized_value() == b"value"
 
 
+@pytest.mark.parametrize("name", ["partition", "offset", "leader_epoch", "timestamp"])
+def test_message_numbers_are_integers(kafka: ModuleType, name: str) -> None:
+    wrong = (1, 1.5) if name == "timestamp" else 1.5
+    with pytest.raises(TypeError):
+        kafka.Message(**{**FIELDS, name: wrong})
+
+
 def test_message_from_positions_takes_them_in_the_documented_order(kafka: ModuleType) -> None:
     message = kafka.Message("orders", 1, 2, b"k", b"v")
 
@@ -154,7 +161,7 @@ def test_messages_without_records_is_empty(kafka: ModuleType) -> None:
     assert messages.records() == []
 
 
-def test_message_without_arguments_pickles_the_unknown_values_of_librdkafka(
+def test_message_without_arguments_pickles_librdkafkas_unknown_values(
     kafka: ModuleType,
 ) -> None:
     cls, arguments = kafka.Message().__reduce__()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import pickle
+import pydoc
 import subprocess
 import sys
 import traceback
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import cykafka
+import cykafka.admin
 
 NAMES = """
     AcknowledgeType ConcurrentModificationException Consumer ConsumerGroupState
@@ -217,7 +220,7 @@ def test_missing_name_raises_attribute_error() -> None:
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])
-def test_partitioner_without_partitions_raises_the_error_of_confluent_kafka(
+def test_partitioner_without_partitions_raises_confluents_error(
     kafka: ModuleType, partitioner: str, count: int
 ) -> None:
     with pytest.raises(ValueError, match=f"^partition_count must be > 0, got {count}$"):
@@ -236,6 +239,47 @@ def test_public_classes_name_a_module_that_has_them(module: str) -> None:
     for each in classes:
         assert "._" not in each.__module__, each
         assert getattr(importlib.import_module(each.__module__), each.__name__) is each
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    "module",
+    ["cykafka", "cykafka.admin", "cykafka.aio", "cykafka.error", "cykafka.serialization"],
+)
+def test_public_classes_and_their_methods_have_a_signature(module: str) -> None:
+    public = importlib.import_module(module)
+    made = {cykafka.Delivery, cykafka.MessageBatch}  # by cykafka only
+    classes = {each for name in public.__all__ if isinstance(each := getattr(public, name), type)}
+    assert classes
+    for each in classes - made:
+        # Python's own exceptions have none either.
+        if not issubclass(each, BaseException):
+            assert isinstance(hash(inspect.signature(each)), int), each  # caches hash it
+    for each in {base for public_class in classes for base in public_class.__mro__}:
+        for name, method in vars(each).items():
+            if "cykafka" in each.__module__ and callable(method) and not name.startswith("_"):
+                assert inspect.signature(method) is not None, (each, name)
+
+
+@pytest.mark.ours
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        cykafka.Consumer,
+        cykafka.Message,
+        cykafka.Producer,
+        cykafka.TopicPartition,
+        cykafka.Uuid,
+        cykafka.admin.AdminClient,
+    ],
+)
+def test_help_describes_the_constructor(compiled: type) -> None:
+    shown = pydoc.plain(pydoc.render_doc(compiled.__init__))
+
+    assert "the class describes" in shown.lower()
+    for parameter in inspect.signature(compiled).parameters:
+        assert parameter in shown
+    assert "--" not in (compiled.__doc__ or "").split("\n\n")[0]
 
 
 @pytest.mark.ours

@@ -93,7 +93,7 @@ def test_base_classes_are_not_implemented(serialization: ModuleType) -> None:
 def test_fields_compare_and_print_like_their_names(serialization: ModuleType) -> None:
     field = serialization.MessageField
 
-    assert [str(each) for each in field] == ["none", "key", "value"]
+    assert [str(item) for item in field] == ["none", "key", "value"]
     assert field.KEY == "key"
 
 

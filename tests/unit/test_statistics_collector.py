@@ -57,7 +57,7 @@ def statistics(name: str = "a#producer-1", **fields: Any) -> str:
 
 def partitions(topic: str = "orders", **numbered: dict[str, Any]) -> dict[str, Any]:
     """Topics with the partitions p0, p1, ..."""
-    return {topic: {"partitions": {number[1:]: each for number, each in numbered.items()}}}
+    return {topic: {"partitions": {number[1:]: item for number, item in numbered.items()}}}
 
 
 def sent(count: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cykafka.testing import KafkaClusterError
-from cykafka.testing._classes import archived_classes
+from cykafka.testing._java import archived_classes
 
 pytestmark = pytest.mark.ours
 
@@ -44,7 +44,7 @@ class Runs:
 
     def __call__(self, options: Sequence[str]) -> None:
         self.count += 1
-        (path,) = (each.partition("AtExit=")[2] for each in options if "AtExit=" in each)
+        (path,) = (option.partition("AtExit=")[2] for option in options if "AtExit=" in option)
         if self._text:
             Path(path).write_text(self._text)
         if self._error is not None:
@@ -52,7 +52,9 @@ class Runs:
 
 
 def archive_in(options: list[str]) -> str:
-    (path,) = (each.partition("File=")[2] for each in options if "SharedArchiveFile=" in each)
+    (path,) = (
+        option.partition("File=")[2] for option in options if "SharedArchiveFile=" in option
+    )
     return Path(path).read_text()
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cykafka.testing import NoBrokerError
-from cykafka.testing._artifacts import classpath
+from cykafka.testing._java import classpath
 from cykafka.testing._process import Port
 from cykafka.testing._provide import any_cluster
-from cykafka.testing._settings import write_properties
+from cykafka.testing._server_properties import write_properties
 
 pytestmark = pytest.mark.ours
 
@@ -46,7 +46,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_concurrent_runs_fetch_the_jars_once(maven: Path) -> None:
-    script = "from cykafka.testing._artifacts import classpath; print(classpath())"
+    script = "from cykafka.testing._java import classpath; print(classpath())"
     running = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         for _ in range(3)

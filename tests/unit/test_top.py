@@ -21,10 +21,11 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input
 from textual_screen import screen_text
 
-from cykafka.cli.connection import Connection
-from cykafka.cli.failures import Failed
-from cykafka.cli.top.command import top
-from cykafka.cli.top.sampling import Group, Position, Sample
+from cykafka.cli.cluster.connection import Connection
+from cykafka.cli.cluster.lag import Position
+from cykafka.cli.commands.top import top
+from cykafka.cli.terminal.failures import Failed
+from cykafka.cli.top.sampling import Sample, SampledGroup
 from cykafka.cli.top.view import TopApp
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -59,9 +60,9 @@ def sample_at(seconds: int, *more: Position, errors: tuple[str, ...] = ()) -> Sa
                  committed=5, error="no leader")
     )  # fmt: skip
     groups = (
-        Group(name="billing", state="stable", members=1),
-        Group(name="idle", state="empty"),
-        Group(name="shipping-of-heavy-goods-europe", state="preparing rebalancing"),
+        SampledGroup(name="billing", state="stable", members=1),
+        SampledGroup(name="idle", state="empty"),
+        SampledGroup(name="shipping-of-heavy-goods-europe", state="preparing rebalancing"),
     )
     return Sample(
         clock_s=100.0 + seconds,
@@ -77,8 +78,8 @@ class Feed:
 
     def __init__(self, *samples: Sample | Exception) -> None:
         self._samples: queue.SimpleQueue[Sample | Exception] = queue.SimpleQueue()
-        for each in samples:
-            self.put(each)
+        for sample in samples:
+            self.put(sample)
 
     def put(self, sample: Sample | Exception) -> None:
         self._samples.put(sample)
@@ -105,9 +106,12 @@ def run(feed: Feed, page: Page, size: tuple[int, int] = (80, 24)) -> None:
 
 
 async def shows(app: TopApp, pilot: Pilot[None], text: str) -> str:
-    """Wait until the page shows a text, and return all of the page."""
+    """Wait until the page shows a text and its keys, and return all of the page.
+
+    Textual fills the footer after it has shown the rest.
+    """
     deadline = time.monotonic() + WAIT_S
-    while text not in (page := screen_text(app)):
+    while text not in (page := screen_text(app)) or "Filter" not in page.splitlines()[-1]:
         assert time.monotonic() < deadline, f"the page does not show {text!r}:\n{page}"
         await pilot.pause(0.05)
     await pilot.pause()
@@ -252,7 +256,7 @@ def test_page_stays_at_the_top_until_a_row_is_selected() -> None:
             Position(group="g", topic="t", partition=number, committed=0, end=10**12 + lag)
             for number, lag in enumerate(lags)
         ]
-        ours = Group(name="g", state="stable")
+        ours = SampledGroup(name="g", state="stable")
         base = sample_at(seconds, *lagging)
         return dataclasses.replace(base, groups=(*base.groups, ours))
 
@@ -383,8 +387,8 @@ def test_page_needs_a_terminal() -> None:
 @pytest.fixture
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    for each in ("stdin", "stdout", "stderr"):
-        monkeypatch.setattr(getattr(sys, each), "isatty", lambda: True, raising=False)
+    for item in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(getattr(sys, item), "isatty", lambda: True, raising=False)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cykafka.cli.top.history import History, Row, by_group, sparkline
-from cykafka.cli.top.sampling import Group, Position, Sample
+from cykafka.cli.cluster.lag import Position
+from cykafka.cli.top.sampling import History, Row, Sample, SampledGroup, by_group, sparkline
 
 
-def sample(clock_s: float, *positions: Position, groups: tuple[Group, ...] = ()) -> Sample:
-    named = {each.group for each in positions} - {each.name for each in groups}
-    groups += tuple(Group(name=name, state="stable") for name in sorted(named))
+def sample(clock_s: float, *positions: Position, groups: tuple[SampledGroup, ...] = ()) -> Sample:
+    named = {position.group for position in positions} - {group.name for group in groups}
+    groups += tuple(SampledGroup(name=name, state="stable") for name in sorted(named))
     return Sample(clock_s=clock_s, time_s=0, groups=groups, positions=positions)
 
 
@@ -61,7 +61,7 @@ def test_partition_that_is_gone_leaves_nothing() -> None:
 
 
 def test_group_without_partitions_has_a_row() -> None:
-    idle = Group(name="idle", state="empty", error="no offsets: not authorized")
+    idle = SampledGroup(name="idle", state="empty", error="no offsets: not authorized")
     (row,) = History().add(sample(1, groups=(idle,)))
 
     assert (row.group, row.topic, row.partition, row.partitions) == ("idle", "", None, 0)

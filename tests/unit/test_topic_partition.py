@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from types import ModuleType
 
 import pytest
@@ -36,6 +37,27 @@ def test_topic_partition_offset_and_partition_can_be_set(kafka: ModuleType) -> N
     partition.offset = 42
 
     assert (partition.partition, partition.offset) == (3, 42)
+
+
+def test_topic_partition_numbers_are_integers(kafka: ModuleType) -> None:
+    class Index:
+        def __index__(self) -> int:
+            return 7
+
+    partition = kafka.TopicPartition("orders", Index(), Index())
+    assert (partition.partition, partition.offset) == (7, 7)
+
+    for wrong in (1.5, 1.0, "1", Decimal(1)):
+        for make in (
+            lambda wrong=wrong: kafka.TopicPartition("orders", wrong),
+            lambda wrong=wrong: kafka.TopicPartition("orders", 1, wrong),
+            lambda wrong=wrong: kafka.TopicPartition("orders", 1, 1, leader_epoch=wrong),
+            lambda wrong=wrong: setattr(partition, "partition", wrong),
+            lambda wrong=wrong: setattr(partition, "offset", wrong),
+        ):
+            with pytest.raises(TypeError):
+                make()
+    assert (partition.partition, partition.offset) == (7, 7)
 
 
 @pytest.mark.parametrize("name", ["topic", "metadata", "leader_epoch", "error"])

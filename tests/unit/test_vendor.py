@@ -292,9 +292,7 @@ def test_damaged_source_in_the_cache_is_fetched_again(
     assert src.checksum_of(again.tree) == pin.checksum
 
 
-def test_checksum_is_of_names_and_contents_without_dot_files_and_build_products(
-    src: ModuleType, tmp_path: Path
-) -> None:
+def test_checksum_leaves_out_dot_files_and_build_products(src: ModuleType, tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree")
     first = src.checksum_of(tree)
     for ignored in (

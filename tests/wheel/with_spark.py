@@ -15,7 +15,7 @@ def main() -> None:
     package = Path(cykafka.__file__).parent
     assert package.is_relative_to(sys.prefix), f"{package} does not come from the wheel"
     from cykafka.spark import register
-    from cykafka.spark.source import CyKafkaDataSource
+    from cykafka.spark.data_source import CyKafkaDataSource
 
     assert CyKafkaDataSource.name() == "cykafka"
     try:

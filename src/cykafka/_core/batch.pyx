@@ -1,7 +1,7 @@
 """MessageBatch: records in librdkafka's buffers, as rows and as columns.
 
-Read the records (Storage in batch.pxd) either with the GIL, or with a reference that is dropped
-before the GIL is taken again. In both cases no foreign code may run.
+Read the records (Storage in batch.pxd) either with the GIL, or with a reference that you drop
+before you take the GIL again. In both cases, foreign code must not run.
 """
 from cpython.buffer cimport (
     PyBUF_FORMAT,
@@ -90,31 +90,31 @@ cdef class Storage:
         self._next = NULL
 
     cdef bint detach(self) noexcept:
-        """Exchange the records for a copy in our own memory. False if memory is short."""
-        cdef ck_batch_t *lent = self._ptr
+        """Replace the records with a copy in cykafka's memory. False if memory is short."""
+        cdef ck_batch_t *held = self._ptr
         cdef ck_batch_t *copy
         cdef bint pinned
         # A copy in a forked child would return nothing: the messages belong to its parent.
-        if (lent is NULL or lent.rows is not NULL or lent.cnt == 0
-                or lent.generation != ck_runtime_generation):
+        if (held is NULL or held.rows is not NULL or held.cnt == 0
+                or held.generation != ck_runtime_generation):
             return True
-        ck_batch_ref(lent)
+        ck_batch_ref(held)
         with nogil:
-            copy = ck_batch_copy(lent)
-        # Meanwhile another thread may have detached or released the batch. self._ptr cannot be a
-        # new batch at the same address, because this one still has our reference.
-        if copy is not NULL and self._ptr is lent:
+            copy = ck_batch_copy(held)
+        # Another thread may have detached or released the batch by now. self._ptr cannot be a new
+        # batch at the same address, because this call still holds a reference to the old one.
+        if copy is not NULL and self._ptr is held:
             self._ptr = copy
             pinned = self._pinned
             self._pinned = False
             with nogil:
                 if pinned:
-                    ck_batch_unpin(lent)
-                ck_batch_unref(lent)
-                ck_batch_unref(lent)
+                    ck_batch_unpin(held)
+                ck_batch_unref(held)
+                ck_batch_unref(held)
             return True
         with nogil:
-            ck_batch_unref(lent)
+            ck_batch_unref(held)
             ck_batch_unref(copy)
         return copy is not NULL
 
@@ -132,11 +132,10 @@ cdef class Storage:
 
 @cython.final
 cdef class Payloads:
-    """Keeps the records of a batch alive for the memoryviews of its values, without the
-    consumer."""
+    """Keeps a batch's records alive for memoryviews of its values, without the consumer."""
 
     cdef ck_batch_t *_pinned
-    # The bytes of the next view; NULL when all views are made.
+    # The next view's bytes; NULL when all views exist.
     cdef const void *_bytes
     cdef Py_ssize_t _size
 
@@ -157,7 +156,7 @@ cdef class Payloads:
 
 @cython.final
 cdef class Column:
-    """Numbers, one for each row, in their own memory."""
+    """Numbers, one per row, in their own memory."""
 
     cdef void *_numbers
     cdef Py_ssize_t _cnt
@@ -224,15 +223,15 @@ cdef class Rows:
 cdef class MessageBatch(ArrowExport):
     """Records as one object: a sequence of Messages, and columns.
 
-    Comes from ``Consumer.consume_batch()`` and ``Consumer.batches()``. The records stay in
+    ``Consumer.consume_batch()`` and ``Consumer.batches()`` return batches. The records stay in
     librdkafka's fetch buffers until the batch and its slices are gone, or until :meth:`release`.
-    They pin these buffers (often 1 MB each, with other records in them too). If you keep a batch
+    They pin these buffers (often 1 MB each, which also hold other records). If you keep a batch
     for long, call :meth:`detach`. Closing the consumer detaches all its batches. A batch is
     read-only, and many threads may use it.
 
-    ``batch[i]`` and iteration make Messages on demand. They own their data, so keeping one pins
-    no buffer. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
-    records only; a batch is true if it has records or errors.
+    ``batch[i]`` and iteration create Messages on demand. A Message owns its data and pins no
+    buffer. ``batch[i:j:k]`` is a MessageBatch that shares the records. ``len(batch)`` counts
+    records only. A batch is true if it has records or errors.
 
     A batch is also Arrow data: ``pyarrow.table(batch)``, ``polars.DataFrame(batch)`` and DuckDB
     copy the columns named in :meth:`select` or, without it, all columns except the headers.
@@ -259,7 +258,7 @@ cdef class MessageBatch(ArrowExport):
         return self.opened()
 
     cdef object name_of(self, const char *name):
-        """The str of a topic's name; equal names are one str."""
+        """Return a topic name as a str; equal names share one str."""
         if self._last_name is None or strcmp(name, self._last_name) != 0:
             self._last_topic = PyUnicode_InternFromString(name)
             self._last_name = name
@@ -316,7 +315,7 @@ cdef class MessageBatch(ArrowExport):
         cdef ck_row_t row
         cdef bint collecting
         i = self._start + i * self._step
-        # No collection, and so no foreign code, while the row points into the batch.
+        # Disable garbage collection, and so foreign code, while the row points into the batch.
         collecting = PyGC_Disable()
         try:
             batch = self.opened()
@@ -332,11 +331,11 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def errors(self):
-        """Events and errors that came instead of records: a list of Messages whose ``error()`` is
-        not None.
+        """Events and errors that arrived instead of records: Messages whose ``error()`` is not
+        None.
 
-        Includes events such as ``_PARTITION_EOF``. Slices have none, nor do batches of
-        ``Consumer.batches()``, which raises them.
+        The list includes events such as ``_PARTITION_EOF``. It is empty for slices and for
+        batches from ``Consumer.batches()``, which raises errors.
         """
         return [] if self._errors is None else list(self._errors)
 
@@ -348,9 +347,9 @@ cdef class MessageBatch(ArrowExport):
         Parameters
         ----------
         copy : bool
-            False: read-only memoryviews of the records in place, instead of bytes. A view keeps
-            the batch's records alive, even after :meth:`release` and after the consumer's
-            ``close()``. A thread then completes the close when the last view is gone.
+            If False, return read-only memoryviews of the records in place, instead of bytes. A
+            view keeps the batch's records alive, even after :meth:`release` and after the
+            consumer's ``close()``. A thread completes that close when the last view is gone.
 
         Returns
         -------
@@ -418,8 +417,8 @@ cdef class MessageBatch(ArrowExport):
         Returns
         -------
         list of bytes and None
-            The last value of that name in each record; None without such a header or without its
-            value.
+            The last value with that name in each record. None if the record lacks the header or
+            the header has no value.
         """
         cdef rd_kafka_headers_t *headers
         cdef const char *c_name
@@ -488,28 +487,28 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def offsets(self):
-        """The offsets: a read-only memoryview of format ``q``, one for each row."""
+        """The offsets, one per row: a read-only memoryview of format ``q``."""
         return self.column(CK_NUMBER_OFFSET)
 
     @property
     def timestamps(self):
-        """The timestamps, ms since the epoch: a read-only memoryview of format ``q``; -1 if not
-        known."""
+        """The timestamps, ms since the epoch, -1 if unknown: a read-only memoryview of format
+        ``q``."""
         return self.column(CK_NUMBER_TIMESTAMP)
 
     @property
     def timestamp_types(self):
-        """The timestamps' types (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
+        """The timestamp types (``TIMESTAMP_...``): a read-only memoryview of format ``i``."""
         return self.column(CK_NUMBER_TIMESTAMP_TYPE)
 
     @property
     def partitions(self):
-        """The partitions: a read-only memoryview of format ``i``, one for each row."""
+        """The partitions, one per row: a read-only memoryview of format ``i``."""
         return self.column(CK_NUMBER_PARTITION)
 
     @property
     def leader_epochs(self):
-        """The leader epochs (KIP-320): a read-only memoryview of format ``i``; -1 if not known."""
+        """The leader epochs (KIP-320), -1 if unknown: a read-only memoryview of format ``i``."""
         return self.column(CK_NUMBER_LEADER_EPOCH)
 
     cdef object column(self, ck_number_t number):
@@ -534,7 +533,7 @@ cdef class MessageBatch(ArrowExport):
 
     @property
     def topics(self):
-        """The names of the topics: a list of str, one for each row; equal names are one str."""
+        """The topic names, one per row: a list of str; equal names share one str."""
         cdef list column = PyList_New(self._cnt)
         cdef ck_batch_t *batch = self.opened()
         cdef const char *name
@@ -559,8 +558,7 @@ cdef class MessageBatch(ArrowExport):
         Returns
         -------
         list of TopicPartition
-            One for each partition, with the offset after its last record; empty for an empty
-            batch.
+            One per partition, with the offset after its last record; empty for an empty batch.
 
         Raises
         ------
@@ -574,7 +572,7 @@ cdef class MessageBatch(ArrowExport):
             rd_kafka_topic_partition_list_destroy(positions)
 
     cdef rd_kafka_topic_partition_list_t *c_positions(self) except NULL:
-        """As positions(), but librdkafka's list, which the caller destroys."""
+        """Like positions(), but as librdkafka's list, which the caller destroys."""
         cdef rd_kafka_topic_partition_list_t *positions
         cdef ck_batch_t *batch = self.opened()
         ck_batch_ref(batch)
@@ -588,14 +586,14 @@ cdef class MessageBatch(ArrowExport):
     def detach(self):
         """Copy the records, including those of all slices, and return librdkafka's buffers.
 
-        Use it for batches that you keep for long: the buffers also hold other records, and stay
-        allocated until then. Detaching again does nothing. Closing the consumer also detaches its
+        Detach batches that you keep for long: until then, the buffers stay allocated with all
+        their other records. Detaching again does nothing. Closing the consumer also detaches its
         batches.
 
         Raises
         ------
         MemoryError
-            Not enough memory for the copy; the batch is unchanged.
+            There is too little memory for the copy. The batch stays unchanged.
         """
         self.opened()
         if not self._storage.detach():
@@ -628,9 +626,9 @@ cdef class MessageBatch(ArrowExport):
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors):
-    """A batch of the next cnt gathered messages; `errors` already has those with an error. Runs no
-    garbage collection if the caller has disabled it. The batch joins the list that begins at
-    first."""
+    """Create a batch from the next cnt collected messages; `errors` already contains those with an
+    error. Add the batch to the list that begins at first. Garbage collection does not run if the
+    caller has disabled it."""
     cdef Storage storage = Storage.__new__(Storage)
     cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
     batch._errors = errors

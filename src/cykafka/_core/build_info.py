@@ -6,7 +6,7 @@ import json
 import platform
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from cykafka._core.common.config import builtin_features
 from cykafka._core.common.library import __version__, is_patched, librdkafka_path, libversion
@@ -16,8 +16,23 @@ from cykafka._core.common.naming import public
 _FACTS = Path(__file__).parents[1] / "librdkafka.json"
 
 
+class BuildInfo(TypedDict):
+    """The result of :func:`build_info`."""
+
+    cykafka: str
+    librdkafka: str
+    librdkafka_path: str | None
+    librdkafka_source: str
+    librdkafka_sha256: str | None
+    patches: list[str]
+    missing_patches: list[str]
+    features: list[str]
+    python: str
+    platform: str
+
+
 @public("cykafka")
-def build_info() -> dict[str, Any]:
+def build_info() -> BuildInfo:
     """The components of this build of the package: paste it into bug reports.
 
     Returns

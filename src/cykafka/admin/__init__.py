@@ -1,6 +1,5 @@
 """The administrative client, with confluent_kafka's interface."""
 
-from cykafka._core.admin.client import Admin as _Admin
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.metadata import (
     BrokerMetadata,
@@ -51,7 +50,10 @@ from cykafka._core.model.topic import (
     NewTopic,
     TopicDescription,
 )
-from cykafka.admin import _access, _cluster, _configs, _groups, _partitions, _topics
+from cykafka.admin._cluster import ClusterRequests as _ClusterRequests
+from cykafka.admin._groups import GroupRequests as _GroupRequests
+from cykafka.admin._partitions import PartitionRequests as _PartitionRequests
+from cykafka.admin._topics import TopicRequests as _TopicRequests
 
 CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
 CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
@@ -68,64 +70,41 @@ RESOURCE_BROKER = ResourceType.BROKER.value
 RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
 
 
-class AdminClient(_Admin):
+class AdminClient(
+    _TopicRequests,
+    _PartitionRequests,
+    _GroupRequests,
+    _ClusterRequests,
+):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
-    Most methods return at once: a ``concurrent.futures.Future``, or a dict with a future for each
-    item of the request. ``result()`` of a future waits for the cluster's answer and returns it, or
-    raises :class:`KafkaException`. Every future is done at the latest after `request_timeout`.
-    The callbacks of futures run in the client's thread, which delivers no other answers meanwhile.
-    A callback must not wait for another future of the same client.
+    Most methods return at once: a ``concurrent.futures.Future``, or a dict with one future per
+    item of the request. A future's ``result()`` waits for the cluster's response and returns it,
+    or raises :class:`KafkaException`. Every future ends within `request_timeout`, unless a request
+    contains tens of thousands of items: librdkafka's work grows with their square. Future
+    callbacks run in the client's thread and block its other responses. So a callback must not wait
+    for another future of the same client.
 
-    Keywords that many methods have:
+    Many methods accept these keywords:
 
-    - `request_timeout` (s): limits the whole request, finding the broker included; by default
-      ``socket.timeout.ms``.
+    - `request_timeout` (s): limits the whole request, including the search for the broker; by
+      default ``socket.timeout.ms``.
     - `operation_timeout` (s): limits the broker's wait until the cluster has applied the change;
       0 does not wait. By default ``socket.timeout.ms``.
-    - `validate_only`: the broker checks the request and changes nothing.
+    - `validate_only`: the broker checks the request without changing anything.
 
-    Use the client as a context manager, or :meth:`close` it: requests without an answer then fail
-    with ``_DESTROY``. A client without references lives on until its requests are answered.
+    Use the client as a context manager, or :meth:`close` it: requests without a response then fail
+    with ``_DESTROY``. An unreferenced client lives until all its requests have a response.
 
-    If the controller is down, the requests that it should answer time out. Each timeout makes the
-    client ask another broker for the controller, so later requests reach the new one.
+    If the controller is down, requests to the controller time out. After each timeout, the client
+    looks for the controller at another broker, so later requests reach the new controller.
 
     Parameters
     ----------
-    *args, **kwargs
-        ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)``:
+    config : dict
         librdkafka's properties, and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``,
-        ``oauth_cb`` and ``logger``.
+        ``oauth_cb`` and ``logger``. Keyword arguments are also properties.
     """
-
-    create_topics = _topics.create_topics
-    delete_topics = _topics.delete_topics
-    create_partitions = _topics.create_partitions
-    describe_topics = _topics.describe_topics
-
-    list_offsets = _partitions.list_offsets
-    delete_records = _partitions.delete_records
-    elect_leaders = _partitions.elect_leaders
-
-    describe_configs = _configs.describe_configs
-    alter_configs = _configs.alter_configs
-    incremental_alter_configs = _configs.incremental_alter_configs
-
-    create_acls = _access.create_acls
-    describe_acls = _access.describe_acls
-    delete_acls = _access.delete_acls
-
-    list_consumer_groups = _groups.list_consumer_groups
-    describe_consumer_groups = _groups.describe_consumer_groups
-    delete_consumer_groups = _groups.delete_consumer_groups
-    list_consumer_group_offsets = _groups.list_consumer_group_offsets
-    alter_consumer_group_offsets = _groups.alter_consumer_group_offsets
-    delete_consumer_group_offsets = _groups.delete_consumer_group_offsets
-
-    describe_cluster = _cluster.describe_cluster
-    describe_user_scram_credentials = _cluster.describe_user_scram_credentials
-    alter_user_scram_credentials = _cluster.alter_user_scram_credentials
 
 
 __all__ = [

@@ -1,17 +1,27 @@
-"""AdminClient's methods for the cluster and its users."""
+"""AdminClient's methods for the cluster: brokers, configurations, users and access rules."""
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import Future
 from typing import overload
 
+from cykafka._core.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
 from cykafka._core.admin.client import Admin
 from cykafka._core.admin.cluster import (
     AlterUserScramCredentials,
     DescribeCluster,
     DescribeUserScramCredentials,
 )
-from cykafka._core.model.check import expect_int, expect_list, expect_names
+from cykafka._core.admin.configs import AlterConfigs, DescribeConfigs, IncrementalAlterConfigs
+from cykafka._core.model.acl import AclBinding, AclBindingFilter
+from cykafka._core.model.check import (
+    expect_int,
+    expect_list,
+    expect_names,
+    refuse_duplicates,
+)
+from cykafka._core.model.config import ConfigEntry, ConfigResource
 from cykafka._core.model.scram import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -23,96 +33,277 @@ from cykafka._core.model.scram import (
 from cykafka._core.model.topic import DescribeClusterResult
 
 
-def describe_cluster(
-    self: Admin,
-    *,
-    include_authorized_operations: bool = False,
-    request_timeout: float | None = None,
-) -> Future[DescribeClusterResult]:
-    """Describe the cluster: its id, controller and brokers.
+class ClusterRequests(Admin):
+    """The requests for the cluster, its configurations, users and access rules."""
 
-    Parameters
-    ----------
-    include_authorized_operations : bool
-        Also return the operations that this client may use on it (KIP-430).
-    request_timeout : float, optional
-        Seconds.
+    def describe_cluster(
+        self,
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = None,
+    ) -> Future[DescribeClusterResult]:
+        """Describe the cluster: its id, controller and brokers.
 
-    Returns
-    -------
-    Future of DescribeClusterResult
-    """
-    return self._ask(
-        DescribeCluster(),
-        None,
-        include_authorized_operations=include_authorized_operations,
-        request_timeout=request_timeout,
-    )
+        Parameters
+        ----------
+        include_authorized_operations : bool
+            Also return the operations that this client may use on it (KIP-430).
+        request_timeout : float, optional
+            Seconds.
 
+        Returns
+        -------
+        Future of DescribeClusterResult
+        """
+        return self._ask(
+            DescribeCluster(),
+            None,
+            include_authorized_operations=include_authorized_operations,
+            request_timeout=request_timeout,
+        )
 
-@overload
-def describe_user_scram_credentials(
-    self: Admin, users: None = None, *, request_timeout: float | None = None
-) -> Future[dict[str, UserScramCredentialsDescription]]: ...
-@overload
-def describe_user_scram_credentials(
-    self: Admin, users: list[str], *, request_timeout: float | None = None
-) -> dict[str, Future[UserScramCredentialsDescription]]: ...
-def describe_user_scram_credentials(
-    self: Admin, users: list[str] | None = None, *, request_timeout: float | None = None
-) -> (
-    Future[dict[str, UserScramCredentialsDescription]]
-    | dict[str, Future[UserScramCredentialsDescription]]
-):
-    """Describe the SCRAM credentials of users (KIP-554).
+    # -- configurations
 
-    Parameters
-    ----------
-    users : list of str, optional
-        All different; all users by default.
-    request_timeout : float, optional
-        Seconds.
+    def describe_configs(
+        self,
+        resources: list[ConfigResource],
+        *,
+        request_timeout: float | None = None,
+        broker: int | None = None,
+    ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        """Get configurations.
 
-    Returns
-    -------
-    dict of str to Future of UserScramCredentialsDescription
-        By the user's name. Without `users` a Future of such a dict.
-    """
-    if users is None:
-        everybody = DescribeUserScramCredentials(None)
-        return self._ask(everybody, None, request_timeout=request_timeout)
-    names = expect_names(users, "users", empty=True)
-    return self._ask(DescribeUserScramCredentials(names), names, request_timeout=request_timeout)
+        Parameters
+        ----------
+        resources : list of ConfigResource
+            At most one of them a broker: its request goes to that broker.
+        request_timeout : float, optional
+            Seconds.
+        broker : int, optional
+            The broker that gets the request; by default the controller.
 
+        Returns
+        -------
+        dict of ConfigResource to Future of dict of str to ConfigEntry
+            The entries are by property.
+        """
+        # librdkafka cannot parse the response to a request that contains a resource twice.
+        wanted = list(dict.fromkeys(expect_list(resources, ConfigResource, "resources")))
+        return self._ask(
+            DescribeConfigs(wanted), wanted, request_timeout=request_timeout, broker=broker
+        )
 
-def alter_user_scram_credentials(
-    self: Admin,
-    alterations: list[UserScramCredentialAlteration],
-    *,
-    request_timeout: float | None = None,
-) -> dict[str, Future[None]]:
-    """Add, change or delete users' SCRAM credentials (KIP-554).
+    def alter_configs(
+        self,
+        resources: list[ConfigResource],
+        *,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+        broker: int | None = None,
+    ) -> dict[ConfigResource, Future[None]]:
+        """Replace configurations: a property that is not set gets its default again.
 
-    Parameters
-    ----------
-    alterations : list of UserScramCredentialUpsertion and UserScramCredentialDeletion
-        Each pair of user and mechanism once.
-    request_timeout : float, optional
-        Seconds.
+        .. deprecated:: 0.2
+            Use :meth:`incremental_alter_configs`.
 
-    Returns
-    -------
-    dict of str to Future of None
-        By the user's name.
-    """
-    wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
-    for alteration in wanted:
-        _check_alteration(alteration)
-    return self._ask(
-        AlterUserScramCredentials(wanted),
-        {alteration.user for alteration in wanted},
-        request_timeout=request_timeout,
-    )
+        Parameters
+        ----------
+        resources : list of ConfigResource
+            With `set_config`. At most one of them a broker.
+        request_timeout : float, optional
+            Seconds.
+        validate_only : bool
+        broker : int, optional
+            The broker that gets the request; by default the controller.
+
+        Returns
+        -------
+        dict of ConfigResource to Future of None
+        """
+        warnings.warn(
+            "alter_configs() is deprecated: use incremental_alter_configs()",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        wanted = expect_list(resources, ConfigResource, "resources")
+        refuse_duplicates(wanted, "resources")  # the brokers would not respond
+        return self._ask(
+            AlterConfigs(wanted),
+            wanted,
+            request_timeout=request_timeout,
+            validate_only=validate_only,
+            broker=broker,
+        )
+
+    def incremental_alter_configs(
+        self,
+        resources: list[ConfigResource],
+        *,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+        broker: int | None = None,
+    ) -> dict[ConfigResource, Future[None]]:
+        """Change configurations (KIP-339): properties that are not named stay unchanged.
+
+        Parameters
+        ----------
+        resources : list of ConfigResource
+            With `incremental_configs`. At most one of them a broker.
+        request_timeout : float, optional
+            Seconds.
+        validate_only : bool
+        broker : int, optional
+            The broker that gets the request; by default the controller.
+
+        Returns
+        -------
+        dict of ConfigResource to Future of None
+        """
+        wanted = expect_list(resources, ConfigResource, "resources")
+        return self._ask(
+            IncrementalAlterConfigs(wanted),
+            wanted,
+            request_timeout=request_timeout,
+            validate_only=validate_only,
+            broker=broker,
+        )
+
+    # -- users
+
+    @overload
+    def describe_user_scram_credentials(
+        self, users: None = None, *, request_timeout: float | None = None
+    ) -> Future[dict[str, UserScramCredentialsDescription]]: ...
+
+    @overload
+    def describe_user_scram_credentials(
+        self, users: list[str], *, request_timeout: float | None = None
+    ) -> dict[str, Future[UserScramCredentialsDescription]]: ...
+
+    def describe_user_scram_credentials(
+        self, users: list[str] | None = None, *, request_timeout: float | None = None
+    ) -> (
+        Future[dict[str, UserScramCredentialsDescription]]
+        | dict[str, Future[UserScramCredentialsDescription]]
+    ):
+        """Describe the SCRAM credentials of users (KIP-554).
+
+        Parameters
+        ----------
+        users : list of str, optional
+            All different; all users by default.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of UserScramCredentialsDescription
+            By the user's name. Without `users` a Future of such a dict.
+        """
+        if users is None:
+            everybody = DescribeUserScramCredentials(None)
+            return self._ask(everybody, None, request_timeout=request_timeout)
+        names = expect_names(users, "users", empty=True)
+        return self._ask(
+            DescribeUserScramCredentials(names), names, request_timeout=request_timeout
+        )
+
+    def alter_user_scram_credentials(
+        self,
+        alterations: list[UserScramCredentialAlteration],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[None]]:
+        """Add, change or delete users' SCRAM credentials (KIP-554).
+
+        Parameters
+        ----------
+        alterations : list of UserScramCredentialUpsertion and UserScramCredentialDeletion
+            Each pair of user and mechanism once.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of str to Future of None
+            By the user's name.
+        """
+        wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
+        for alteration in wanted:
+            _check_alteration(alteration)
+        return self._ask(
+            AlterUserScramCredentials(wanted),
+            {alteration.user for alteration in wanted},
+            request_timeout=request_timeout,
+        )
+
+    # -- access rules
+
+    def create_acls(
+        self, acls: list[AclBinding], *, request_timeout: float | None = None
+    ) -> dict[AclBinding, Future[None]]:
+        """Create rules. Creating an existing rule is not an error.
+
+        Parameters
+        ----------
+        acls : list of AclBinding
+            All different.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of AclBinding to Future of None
+        """
+        wanted = expect_list(acls, AclBinding, "acls")
+        refuse_duplicates(wanted, "acls")
+        return self._ask(CreateAcls(wanted), wanted, request_timeout=request_timeout)
+
+    def describe_acls(
+        self, acl_binding_filter: AclBindingFilter, *, request_timeout: float | None = None
+    ) -> Future[list[AclBinding]]:
+        """List the rules that match a filter.
+
+        Parameters
+        ----------
+        acl_binding_filter : AclBindingFilter
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        Future of list of AclBinding
+        """
+        if not isinstance(acl_binding_filter, AclBindingFilter):
+            raise TypeError(
+                "acl_binding_filter: expected an AclBindingFilter, "
+                f"got {type(acl_binding_filter).__name__}"
+            )
+        return self._ask(DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout)
+
+    def delete_acls(
+        self,
+        acl_binding_filters: list[AclBindingFilter],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[AclBindingFilter, Future[list[AclBinding]]]:
+        """Delete the rules that match filters.
+
+        Parameters
+        ----------
+        acl_binding_filters : list of AclBindingFilter
+            All different.
+        request_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        dict of AclBindingFilter to Future of list of AclBinding
+            The deleted rules.
+        """
+        filters = expect_list(acl_binding_filters, AclBindingFilter, "acl_binding_filters")
+        refuse_duplicates(filters, "acl_binding_filters")
+        return self._ask(DeleteAcls(filters), filters, request_timeout=request_timeout)
 
 
 def _check_alteration(alteration: UserScramCredentialAlteration) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any
 
 from cykafka._core.admin.client import Admin
 from cykafka._core.admin.groups import (
@@ -26,188 +25,186 @@ from cykafka._core.model.check import check_partition, expect_list, expect_names
 from cykafka._core.model.group import ConsumerGroupDescription, ListConsumerGroupsResult
 
 
-def list_consumer_groups(
-    self: Admin,
-    *,
-    states: set[ConsumerGroupState] | None = None,
-    types: set[ConsumerGroupType] | None = None,
-    request_timeout: float | None = None,
-) -> Future[ListConsumerGroupsResult]:
-    """List the cluster's groups.
+class GroupRequests(Admin):
+    """The requests for consumer groups."""
 
-    Parameters
-    ----------
-    states : set of ConsumerGroupState, optional
-        Only groups in one of these states (KIP-518).
-    types : set of ConsumerGroupType, optional
-        Only groups of these protocols (KIP-848).
-    request_timeout : float, optional
-        Seconds.
+    def list_consumer_groups(
+        self,
+        *,
+        states: set[ConsumerGroupState] | None = None,
+        types: set[ConsumerGroupType] | None = None,
+        request_timeout: float | None = None,
+    ) -> Future[ListConsumerGroupsResult]:
+        """List the cluster's groups.
 
-    Returns
-    -------
-    Future of ListConsumerGroupsResult
-    """
-    return self._ask(
-        ListConsumerGroups(),
-        None,
-        states=_values(states, ConsumerGroupState, "states"),
-        types=_values(types, ConsumerGroupType, "types"),
-        request_timeout=request_timeout,
-    )
+        Parameters
+        ----------
+        states : set of ConsumerGroupState, optional
+            Only groups in one of these states (KIP-518).
+        types : set of ConsumerGroupType, optional
+            Only groups of these protocols (KIP-848).
+        request_timeout : float, optional
+            Seconds.
 
+        Returns
+        -------
+        Future of ListConsumerGroupsResult
+        """
+        return self._ask(
+            ListConsumerGroups(),
+            None,
+            states=_values(states, ConsumerGroupState, "states"),
+            types=_values(types, ConsumerGroupType, "types"),
+            request_timeout=request_timeout,
+        )
 
-def describe_consumer_groups(
-    self: Admin,
-    group_ids: list[str],
-    *,
-    include_authorized_operations: bool = False,
-    request_timeout: float | None = None,
-) -> dict[str, Future[ConsumerGroupDescription]]:
-    """Describe groups: their state, members and assignments.
+    def describe_consumer_groups(
+        self,
+        group_ids: list[str],
+        *,
+        include_authorized_operations: bool = False,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Describe groups: their state, members and assignments.
 
-    Parameters
-    ----------
-    group_ids : list of str
-        All different.
-    include_authorized_operations : bool
-        Also return the operations that this client may use on them (KIP-430).
-    request_timeout : float, optional
-        Seconds.
+        Parameters
+        ----------
+        group_ids : list of str
+            All different.
+        include_authorized_operations : bool
+            Also return the operations that this client may use on them (KIP-430).
+        request_timeout : float, optional
+            Seconds.
 
-    Returns
-    -------
-    dict of str to Future of ConsumerGroupDescription
-        By the group's name.
-    """
-    names = expect_names(group_ids, "group_ids")
-    return self._ask(
-        DescribeConsumerGroups(names),
-        names,
-        include_authorized_operations=include_authorized_operations,
-        request_timeout=request_timeout,
-    )
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupDescription
+            By the group's name.
+        """
+        names = expect_names(group_ids, "group_ids", unnamed=True)
+        return self._ask(
+            DescribeConsumerGroups(names),
+            names,
+            include_authorized_operations=include_authorized_operations,
+            request_timeout=request_timeout,
+        )
 
+    def delete_consumer_groups(
+        self, group_ids: list[str], *, request_timeout: float | None = None
+    ) -> dict[str, Future[None]]:
+        """Delete groups; they must have no members.
 
-def delete_consumer_groups(
-    self: Admin, group_ids: list[str], *, request_timeout: float | None = None
-) -> dict[str, Future[None]]:
-    """Delete groups; they must have no members.
+        Parameters
+        ----------
+        group_ids : list of str
+            All different.
+        request_timeout : float, optional
+            Seconds.
 
-    Parameters
-    ----------
-    group_ids : list of str
-        All different.
-    request_timeout : float, optional
-        Seconds.
+        Returns
+        -------
+        dict of str to Future of None
+            By the group's name.
+        """
+        names = expect_names(group_ids, "group_ids", unnamed=True)
+        return self._ask(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
 
-    Returns
-    -------
-    dict of str to Future of None
-        By the group's name.
-    """
-    names = expect_names(group_ids, "group_ids")
-    return self._ask(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
+    def list_consumer_group_offsets(
+        self,
+        list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        require_stable: bool = False,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """List a group's committed offsets.
 
+        Parameters
+        ----------
+        list_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions: None for all with a committed offset.
+        require_stable : bool
+            Fail with ``UNSTABLE_OFFSET_COMMIT`` while a transaction has offsets pending (KIP-447).
+        request_timeout : float, optional
+            Seconds.
 
-def list_consumer_group_offsets(
-    self: Admin,
-    list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
-    *,
-    require_stable: bool = False,
-    request_timeout: float | None = None,
-) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-    """List a group's committed offsets.
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            list_consumer_group_offsets_request,
+            "list_consumer_group_offsets_request",
+            lambda partition: "an offset" if partition.offset != OFFSET_INVALID else None,
+            all_allowed=True,
+        )
+        return self._ask(
+            ListConsumerGroupOffsets(group, partitions),
+            [group],
+            require_stable=require_stable,
+            request_timeout=request_timeout,
+        )
 
-    Parameters
-    ----------
-    list_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-        One group, and its partitions: None for all with a committed offset.
-    require_stable : bool
-        Fail with ``UNSTABLE_OFFSET_COMMIT`` while a transaction has offsets pending (KIP-447).
-    request_timeout : float, optional
-        Seconds.
+    def alter_consumer_group_offsets(
+        self,
+        alter_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Commit offsets for a group that has no members.
 
-    Returns
-    -------
-    dict of str to Future of ConsumerGroupTopicPartitions
-        By the group's name. A partition's own error is in its TopicPartition.
-    """
-    group, partitions = _one_group(
-        list_consumer_group_offsets_request,
-        "list_consumer_group_offsets_request",
-        lambda partition: "an offset" if partition.offset != OFFSET_INVALID else None,
-        all_allowed=True,
-    )
-    return self._ask(
-        ListConsumerGroupOffsets(group, partitions),
-        [group],
-        require_stable=require_stable,
-        request_timeout=request_timeout,
-    )
+        Parameters
+        ----------
+        alter_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions with their offsets.
+        request_timeout : float, optional
+            Seconds.
 
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            alter_consumer_group_offsets_request,
+            "alter_consumer_group_offsets_request",
+            lambda partition: "a negative offset" if partition.offset < 0 else None,
+        )
+        return self._ask(
+            AlterConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
+        )
 
-def alter_consumer_group_offsets(
-    self: Admin,
-    alter_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
-    *,
-    request_timeout: float | None = None,
-) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-    """Commit offsets for a group that has no members.
+    def delete_consumer_group_offsets(
+        self,
+        delete_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Delete a group's offsets of partitions that it is not subscribed to (KIP-496).
 
-    Parameters
-    ----------
-    alter_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-        One group, and its partitions with their offsets.
-    request_timeout : float, optional
-        Seconds.
+        Parameters
+        ----------
+        delete_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
+            One group, and its partitions.
+        request_timeout : float, optional
+            Seconds.
 
-    Returns
-    -------
-    dict of str to Future of ConsumerGroupTopicPartitions
-        By the group's name. A partition's own error is in its TopicPartition.
-    """
-    group, partitions = _one_group(
-        alter_consumer_group_offsets_request,
-        "alter_consumer_group_offsets_request",
-        lambda partition: "a negative offset" if partition.offset < 0 else None,
-    )
-    return self._ask(
-        AlterConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
-    )
-
-
-def delete_consumer_group_offsets(
-    self: Admin,
-    delete_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
-    *,
-    request_timeout: float | None = None,
-) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-    """Delete a group's offsets of partitions that it is not subscribed to (KIP-496).
-
-    Parameters
-    ----------
-    delete_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-        One group, and its partitions.
-    request_timeout : float, optional
-        Seconds.
-
-    Returns
-    -------
-    dict of str to Future of ConsumerGroupTopicPartitions
-        By the group's name. A partition's own error is in its TopicPartition.
-    """
-    group, partitions = _one_group(
-        delete_consumer_group_offsets_request,
-        "delete_consumer_group_offsets_request",
-        lambda partition: None,
-    )
-    return self._ask(
-        DeleteConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
-    )
+        Returns
+        -------
+        dict of str to Future of ConsumerGroupTopicPartitions
+            By the group's name. A partition's own error is in its TopicPartition.
+        """
+        group, partitions = _one_group(
+            delete_consumer_group_offsets_request,
+            "delete_consumer_group_offsets_request",
+            lambda partition: None,
+        )
+        return self._ask(
+            DeleteConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
+        )
 
 
-def _values(chosen: Any, enumeration: type[Enum], argument: str) -> list[int] | None:
+def _values(chosen: object, enumeration: type[Enum], argument: str) -> list[int] | None:
     if chosen is None:
         return None
     if not isinstance(chosen, set):
@@ -224,7 +221,7 @@ def _values(chosen: Any, enumeration: type[Enum], argument: str) -> list[int] | 
 
 
 def _one_group(
-    request: Any,
+    request: object,
     argument: str,
     objection: Callable[[TopicPartition], str | None],
     *,

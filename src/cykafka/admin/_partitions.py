@@ -13,127 +13,129 @@ from cykafka._core.model.check import check_partition
 from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo, OffsetSpec
 
 
-def list_offsets(
-    self: Admin,
-    topic_partition_offsets: dict[TopicPartition, OffsetSpec],
-    *,
-    isolation_level: IsolationLevel | None = None,
-    request_timeout: float | None = None,
-) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    """Look up the first, last or newest offset of partitions, or the offset of a timestamp.
+class PartitionRequests(Admin):
+    """The requests for offsets, records and leaders of partitions."""
 
-    Parameters
-    ----------
-    topic_partition_offsets : dict of TopicPartition to OffsetSpec
-    isolation_level : IsolationLevel, optional
-        ``READ_COMMITTED`` looks no further than the first open transaction.
-    request_timeout : float, optional
-        Seconds; less than 1 counts as 1.
+    def list_offsets(
+        self,
+        topic_partition_offsets: dict[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        request_timeout: float | None = None,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """Look up the first, last or newest offset of partitions, or the offset of a timestamp.
 
-    Returns
-    -------
-    dict of TopicPartition to Future of ListOffsetsResultInfo
-    """
-    if not isinstance(topic_partition_offsets, dict):
-        raise TypeError(
-            "topic_partition_offsets: expected a dict of TopicPartition to OffsetSpec, "
-            f"got {type(topic_partition_offsets).__name__}"
-        )
-    wanted = []
-    for partition, spec in topic_partition_offsets.items():
-        if not isinstance(partition, TopicPartition):
+        Parameters
+        ----------
+        topic_partition_offsets : dict of TopicPartition to OffsetSpec
+        isolation_level : IsolationLevel, optional
+            ``READ_COMMITTED`` looks no further than the first open transaction.
+        request_timeout : float, optional
+            Seconds; less than 1 counts as 1.
+
+        Returns
+        -------
+        dict of TopicPartition to Future of ListOffsetsResultInfo
+        """
+        if not isinstance(topic_partition_offsets, dict):
             raise TypeError(
-                "topic_partition_offsets: expected a TopicPartition, "
-                f"got {type(partition).__name__}"
+                "topic_partition_offsets: expected a dict of TopicPartition to OffsetSpec, "
+                f"got {type(topic_partition_offsets).__name__}"
             )
-        check_partition(partition, "topic_partition_offsets")
-        if not isinstance(spec, OffsetSpec):
+        wanted = []
+        for partition, spec in topic_partition_offsets.items():
+            if not isinstance(partition, TopicPartition):
+                raise TypeError(
+                    "topic_partition_offsets: expected a TopicPartition, "
+                    f"got {type(partition).__name__}"
+                )
+            check_partition(partition, "topic_partition_offsets")
+            if not isinstance(spec, OffsetSpec):
+                raise TypeError(
+                    f"topic_partition_offsets: expected an OffsetSpec for {partition}, "
+                    f"got {type(spec).__name__}"
+                )
+            wanted.append(TopicPartition(partition.topic, partition.partition, spec._value))
+        if isolation_level is not None and not isinstance(isolation_level, IsolationLevel):
             raise TypeError(
-                f"topic_partition_offsets: expected an OffsetSpec for {partition}, "
-                f"got {type(spec).__name__}"
+                "isolation_level: expected an IsolationLevel, got "
+                f"{type(isolation_level).__name__}"
             )
-        wanted.append(TopicPartition(partition.topic, partition.partition, spec._value))
-    if isolation_level is not None and not isinstance(isolation_level, IsolationLevel):
-        raise TypeError(
-            f"isolation_level: expected an IsolationLevel, got {type(isolation_level).__name__}"
+        return self._ask(
+            ListOffsets(wanted),
+            wanted,
+            isolation_level=None if isolation_level is None else isolation_level.value,
+            request_timeout=request_timeout,
         )
-    return self._ask(
-        ListOffsets(wanted),
-        wanted,
-        isolation_level=None if isolation_level is None else isolation_level.value,
-        request_timeout=request_timeout,
-    )
 
+    def delete_records(
+        self,
+        topic_partition_offsets: list[TopicPartition],
+        *,
+        request_timeout: float | None = None,
+        operation_timeout: float | None = None,
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Delete the records before an offset.
 
-def delete_records(
-    self: Admin,
-    topic_partition_offsets: list[TopicPartition],
-    *,
-    request_timeout: float | None = None,
-    operation_timeout: float | None = None,
-) -> dict[TopicPartition, Future[DeletedRecords]]:
-    """Delete the records before an offset.
+        Parameters
+        ----------
+        topic_partition_offsets : list of TopicPartition
+            With the offset of the first record to be kept; ``OFFSET_END`` keeps none.
+        request_timeout, operation_timeout : float, optional
+            Seconds.
 
-    Parameters
-    ----------
-    topic_partition_offsets : list of TopicPartition
-        With the offset of the first record to be kept; ``OFFSET_END`` keeps none.
-    request_timeout, operation_timeout : float, optional
-        Seconds.
-
-    Returns
-    -------
-    dict of TopicPartition to Future of DeletedRecords
-    """
-    partitions = _checked_partitions(topic_partition_offsets, "Request", "request list")
-    return self._ask(
-        DeleteRecords(partitions),
-        partitions,
-        request_timeout=request_timeout,
-        operation_timeout=operation_timeout,
-    )
-
-
-def elect_leaders(
-    self: Admin,
-    election_type: ElectionType,
-    partitions: list[TopicPartition] | None = None,
-    *,
-    request_timeout: float | None = None,
-    operation_timeout: float | None = None,
-) -> Future[dict[TopicPartition, KafkaError | None]]:
-    """Elect leaders (KIP-460).
-
-    Parameters
-    ----------
-    election_type : ElectionType
-        ``PREFERRED``: the first of a partition's replicas. ``UNCLEAN``: a replica that is not in
-        sync, if there is no other.
-    partitions : list of TopicPartition, optional
-        All of the cluster by default.
-    request_timeout, operation_timeout : float, optional
-        Seconds.
-
-    Returns
-    -------
-    Future of dict of TopicPartition to KafkaError or None
-        ``ELECTION_NOT_NEEDED`` where the leader is already the right one. For all partitions
-        of the cluster, only the partitions that needed an election.
-    """
-    if not isinstance(election_type, ElectionType):
-        raise TypeError(
-            "Expected 'election_type' to be of type 'ElectionType', "
-            f"got '{type(election_type).__name__}'"
+        Returns
+        -------
+        dict of TopicPartition to Future of DeletedRecords
+        """
+        partitions = _checked_partitions(topic_partition_offsets, "Request", "request list")
+        return self._ask(
+            DeleteRecords(partitions),
+            partitions,
+            request_timeout=request_timeout,
+            operation_timeout=operation_timeout,
         )
-    wanted = None
-    if partitions is not None:
-        wanted = _checked_partitions(partitions, "'partitions'", "'partitions' list")
-    return self._ask(
-        ElectLeaders(election_type.value, wanted),
-        None,
-        request_timeout=request_timeout,
-        operation_timeout=operation_timeout,
-    )
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: list[TopicPartition] | None = None,
+        *,
+        request_timeout: float | None = None,
+        operation_timeout: float | None = None,
+    ) -> Future[dict[TopicPartition, KafkaError | None]]:
+        """Elect leaders (KIP-460).
+
+        Parameters
+        ----------
+        election_type : ElectionType
+            ``PREFERRED``: the first of a partition's replicas. ``UNCLEAN``: a replica that is not
+            in sync, if no replica in sync is alive.
+        partitions : list of TopicPartition, optional
+            All of the cluster by default.
+        request_timeout, operation_timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        Future of dict of TopicPartition to KafkaError or None
+            ``ELECTION_NOT_NEEDED`` where the leader is already the right one. For all partitions
+            of the cluster, only the partitions that needed an election.
+        """
+        if not isinstance(election_type, ElectionType):
+            raise TypeError(
+                "Expected 'election_type' to be of type 'ElectionType', "
+                f"got '{type(election_type).__name__}'"
+            )
+        wanted = None
+        if partitions is not None:
+            wanted = _checked_partitions(partitions, "'partitions'", "'partitions' list")
+        return self._ask(
+            ElectLeaders(election_type.value, wanted),
+            None,
+            request_timeout=request_timeout,
+            operation_timeout=operation_timeout,
+        )
 
 
 def _checked_partitions(partitions: object, argument: str, items: str) -> list[TopicPartition]:

@@ -12,130 +12,130 @@ from cykafka._core.model.check import expect_list, expect_names
 from cykafka._core.model.topic import NewPartitions, NewTopic, TopicDescription
 
 
-def create_topics(
-    self: Admin,
-    new_topics: list[NewTopic],
-    *,
-    operation_timeout: float | None = None,
-    request_timeout: float | None = None,
-    validate_only: bool = False,
-) -> dict[str, Future[None]]:
-    """Create topics.
+class TopicRequests(Admin):
+    """The requests for topics."""
 
-    Parameters
-    ----------
-    new_topics : list of NewTopic
-    operation_timeout, request_timeout : float, optional
-        Seconds.
-    validate_only : bool
+    def create_topics(
+        self,
+        new_topics: list[NewTopic],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Create topics.
 
-    Returns
-    -------
-    dict of str to Future of None
-        By the topic's name.
-    """
-    wanted = expect_list(new_topics, NewTopic, "new_topics")
-    return self._ask(
-        CreateTopics(wanted),
-        _names(wanted, "new_topics"),
-        operation_timeout=operation_timeout,
-        request_timeout=request_timeout,
-        validate_only=validate_only,
-    )
+        Parameters
+        ----------
+        new_topics : list of NewTopic
+        operation_timeout, request_timeout : float, optional
+            Seconds.
+        validate_only : bool
 
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        wanted = expect_list(new_topics, NewTopic, "new_topics")
+        return self._ask(
+            CreateTopics(wanted),
+            _names(wanted, "new_topics"),
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+            validate_only=validate_only,
+        )
 
-def delete_topics(
-    self: Admin,
-    topics: list[str],
-    *,
-    operation_timeout: float | None = None,
-    request_timeout: float | None = None,
-) -> dict[str, Future[None]]:
-    """Delete topics.
+    def delete_topics(
+        self,
+        topics: list[str],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+    ) -> dict[str, Future[None]]:
+        """Delete topics.
 
-    Parameters
-    ----------
-    topics : list of str
-    operation_timeout, request_timeout : float, optional
-        Seconds.
+        Parameters
+        ----------
+        topics : list of str
+        operation_timeout, request_timeout : float, optional
+            Seconds.
 
-    Returns
-    -------
-    dict of str to Future of None
-        By the topic's name.
-    """
-    names = expect_names(topics, "topics")
-    return self._ask(
-        DeleteTopics(names),
-        names,
-        operation_timeout=operation_timeout,
-        request_timeout=request_timeout,
-    )
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        names = expect_names(topics, "topics")
+        return self._ask(
+            DeleteTopics(names),
+            names,
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+        )
 
+    def create_partitions(
+        self,
+        new_partitions: list[NewPartitions],
+        *,
+        operation_timeout: float | None = None,
+        request_timeout: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Add partitions to topics.
 
-def create_partitions(
-    self: Admin,
-    new_partitions: list[NewPartitions],
-    *,
-    operation_timeout: float | None = None,
-    request_timeout: float | None = None,
-    validate_only: bool = False,
-) -> dict[str, Future[None]]:
-    """Add partitions to topics.
+        Parameters
+        ----------
+        new_partitions : list of NewPartitions
+        operation_timeout, request_timeout : float, optional
+            Seconds.
+        validate_only : bool
 
-    Parameters
-    ----------
-    new_partitions : list of NewPartitions
-    operation_timeout, request_timeout : float, optional
-        Seconds.
-    validate_only : bool
+        Returns
+        -------
+        dict of str to Future of None
+            By the topic's name.
+        """
+        wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
+        return self._ask(
+            CreatePartitions(wanted),
+            _names(wanted, "new_partitions"),
+            operation_timeout=operation_timeout,
+            request_timeout=request_timeout,
+            validate_only=validate_only,
+        )
 
-    Returns
-    -------
-    dict of str to Future of None
-        By the topic's name.
-    """
-    wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
-    return self._ask(
-        CreatePartitions(wanted),
-        _names(wanted, "new_partitions"),
-        operation_timeout=operation_timeout,
-        request_timeout=request_timeout,
-        validate_only=validate_only,
-    )
+    def describe_topics(
+        self,
+        topics: TopicCollection,
+        *,
+        request_timeout: float | None = None,
+        include_authorized_operations: bool = False,
+    ) -> dict[str, Future[TopicDescription]]:
+        """Describe topics: their id, partitions, leaders and replicas.
 
+        Parameters
+        ----------
+        topics : TopicCollection
+        request_timeout : float, optional
+            Seconds.
+        include_authorized_operations : bool
+            Also return the operations that this client may use on them (KIP-430).
 
-def describe_topics(
-    self: Admin,
-    topics: TopicCollection,
-    *,
-    request_timeout: float | None = None,
-    include_authorized_operations: bool = False,
-) -> dict[str, Future[TopicDescription]]:
-    """Describe topics: their id, partitions, leaders and replicas.
-
-    Parameters
-    ----------
-    topics : TopicCollection
-    request_timeout : float, optional
-        Seconds.
-    include_authorized_operations : bool
-        Also return the operations that this client may use on them (KIP-430).
-
-    Returns
-    -------
-    dict of str to Future of TopicDescription
-        By the topic's name.
-    """
-    if not isinstance(topics, TopicCollection):
-        raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
-    names = expect_names(topics.topic_names, "topics", empty=True)
-    return self._ask(
-        DescribeTopics(names),
-        names,
-        request_timeout=request_timeout,
-        include_authorized_operations=include_authorized_operations,
-    )
+        Returns
+        -------
+        dict of str to Future of TopicDescription
+            By the topic's name.
+        """
+        if not isinstance(topics, TopicCollection):
+            raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
+        names = expect_names(topics.topic_names, "topics", empty=True)
+        return self._ask(
+            DescribeTopics(names),
+            names,
+            request_timeout=request_timeout,
+            include_authorized_operations=include_authorized_operations,
+        )
 
 
 def _names(plans: Sequence[NewTopic | NewPartitions], argument: str) -> list[str]:

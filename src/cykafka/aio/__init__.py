@@ -1,13 +1,14 @@
 """Clients for asyncio.
 
 An event loop serves librdkafka while coroutines wait: librdkafka writes to a pipe, and the loop
-reads it (``rd_kafka_queue_io_event_enable``). There is no thread of Python, no executor and no
-timer. For a loop without ``add_reader`` (Windows' proactor), one thread for each client wakes it.
+reads the pipe (``rd_kafka_queue_io_event_enable``). The clients use no Python thread, no executor
+and no timer. A client belongs to one loop at a time: the loop of its first await, until that loop
+is closed.
 
 `AIOProducer` and `AIOConsumer` have the interface of confluent_kafka's classes.
 """
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from cykafka.aio.admin import AsyncAdminClient
 from cykafka.aio.confluent import AIOConsumer, AIOProducer
@@ -19,10 +20,13 @@ __all__ = ["AIOConsumer", "AIOProducer", "AsyncAdminClient", "AsyncConsumer", "A
 _TO_COME = ("AsyncDeserializingConsumer", "AsyncSerializingProducer")
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name in _TO_COME:
-        raise ImportError(
-            f"cykafka has no {name} yet: serialize before AsyncProducer.produce(), and "
-            "deserialize after AsyncConsumer.poll()"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Type checkers would take any name for one of this module.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        if name in _TO_COME:
+            raise ImportError(
+                f"cykafka has no {name} yet: serialize before AsyncProducer.produce(), and "
+                "deserialize after AsyncConsumer.poll()"
+            )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

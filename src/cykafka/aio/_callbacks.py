@@ -29,14 +29,16 @@ def _run(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
     return asyncio.run(callback(*args))
 
 
-def adapted(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def adapt_callbacks(given: dict[str, Any] | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a client, whose coroutine functions are callbacks that start them.
 
     ``oauth_cb`` runs in a loop of its own, because librdkafka's thread waits for the token.
     """
-    if len(args) > 1 or not all(isinstance(each, dict) for each in args):
-        raise TypeError("expected one dict, or keywords")
-    config = {**(args[0] if args else {}), **kwargs}
+    if given is None and kwargs:
+        given = {}
+    if not isinstance(given, dict):
+        raise TypeError(f"expected configuration dict, got {type(given).__name__}")
+    config = {**given, **kwargs}
     for name in _NAMES:
         if is_coroutine(config.get(name)):
             config[name] = partial(_begin, config[name])

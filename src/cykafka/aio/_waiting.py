@@ -7,7 +7,8 @@ from asyncio import AbstractEventLoop, CancelledError, Future, get_running_loop,
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from cykafka.internal import Call, Watch
+from cykafka._core.client.call import Call
+from cykafka._core.client.event_loop import Watch
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")
@@ -151,6 +152,7 @@ async def _make(call: Call, cancelled: list[CancelledError]) -> None:
         await sleep(call.pause_s)
         return
     watch = call.watch
+    watch.claim(get_running_loop())  # before the call is made: another loop must not make it
     call.start()
     while True:
         try:

@@ -1,21 +1,45 @@
-"""AIOProducer and AIOConsumer: confluent_kafka's asynchronous clients, on ours."""
+"""AIOProducer and AIOConsumer: confluent_kafka's asynchronous clients, built on cykafka's."""
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import Future
 from concurrent.futures import Executor
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from cykafka import Message, MessageBatch, TopicPartition
 from cykafka.admin import ClusterMetadata
+from cykafka.aio._async_with import AsyncWith
 from cykafka.aio._callbacks import is_coroutine
 from cykafka.aio.consumer import AsyncConsumer, OnRebalance
 from cykafka.aio.producer import AsyncProducer
 
+if TYPE_CHECKING:
+    from cykafka._core.produce.producer import _Data, _Headers
 
-class AIOProducer:
+
+class _Client(AsyncWith):
+    """The methods that both clients share."""
+
+    executor: Executor | None = None
+    _async: AsyncProducer | AsyncConsumer
+
+    async def list_topics(
+        self, topic: str | None = None, timeout: float | None = None
+    ) -> ClusterMetadata:
+        """Request the cluster's metadata."""
+        return await self._async.list_topics(topic, -1 if timeout is None else timeout)
+
+    async def cluster_id(self, timeout: float | None = None) -> str | None:
+        """Request the cluster's id."""
+        return (await self._async.list_topics(timeout=timeout)).cluster_id
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials from the next connection on."""
+        self._async.set_sasl_credentials(username, password)
+
+
+class AIOProducer(_Client):
     """confluent_kafka's asynchronous producer: every method is a coroutine.
 
     Parameters
@@ -26,7 +50,7 @@ class AIOProducer:
         Have no effect: there is no executor, and librdkafka makes the batches (``linger.ms``).
     """
 
-    executor: Executor | None = None
+    _async: AsyncProducer
 
     def __init__(
         self,
@@ -66,11 +90,11 @@ class AIOProducer:
     async def produce(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: _Data | None = None,
+        key: _Data | None = None,
         partition: int = -1,
         timestamp: int = 0,
-        headers: Any = None,
+        headers: _Headers | None = None,
     ) -> Future[Message]:
         """Queue a record. Await the result for a Future, and the Future for the delivered Message.
 
@@ -89,16 +113,6 @@ class AIOProducer:
     ) -> None:
         """Fail records that wait or are in flight; `blocking` has no effect."""
         self._async.purge(in_queue, in_flight)
-
-    async def list_topics(
-        self, topic: str | None = None, timeout: float | None = None
-    ) -> ClusterMetadata:
-        """Request the cluster's metadata."""
-        return await self._async.list_topics(topic, -1 if timeout is None else timeout)
-
-    async def cluster_id(self, timeout: float | None = None) -> str | None:
-        """Request the cluster's id."""
-        return (await self._async.list_topics(timeout=timeout)).cluster_id
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """Register the ``transactional.id``."""
@@ -125,28 +139,13 @@ class AIOProducer:
         """Abort the transaction."""
         await self._async.abort_transaction(timeout)
 
-    async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials from the next connection on."""
-        self._async.set_sasl_credentials(username, password)
-
     async def close(self) -> None:
         """Wait for the outcomes of the records, and free the producer."""
         self._is_closed = True
         await self._async.close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-class AIOConsumer:
+class AIOConsumer(_Client):
     """confluent_kafka's asynchronous consumer: every method is a coroutine.
 
     Parameters
@@ -157,7 +156,7 @@ class AIOConsumer:
         Have no effect: there is no executor.
     """
 
-    executor: Executor | None = None
+    _async: AsyncConsumer
 
     def __init__(
         self,
@@ -174,8 +173,8 @@ class AIOConsumer:
         return await self._async.poll(timeout)
 
     async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Wait for so many messages; fewer at the end of the timeout, in s. A cancellation leaves
-        them for the next call."""
+        """Wait for `num_messages` messages, or fewer if the timeout, in s, expires. If you cancel
+        the call, the next call returns the messages."""
         return await self._async._consume_all(num_messages, timeout)
 
     async def subscribe(
@@ -219,19 +218,27 @@ class AIOConsumer:
         message: Message | MessageBatch | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
+        **kwargs: bool,
     ) -> list[TopicPartition] | None:
-        """Commit offsets; unless `asynchronous`, wait for the answer and return it."""
+        """Commit offsets; unless `asynchronous`, wait for the response and return it.
+
+        The older name ``async`` also works, as in ``commit(**{"async": False})``.
+        """
+        asynchronous = kwargs.pop("async", asynchronous)
+        if kwargs:
+            name = next(iter(kwargs))
+            raise TypeError(f"commit() got an unexpected keyword argument {name!r}")
         if asynchronous:
             self._async._consumer.commit(message, offsets, asynchronous=True)
             return None
         return await self._async.commit(message, offsets)
 
     async def seek(self, partition: TopicPartition) -> None:
-        """Read on at another offset."""
+        """Continue reading at another offset."""
         await self._async.seek(partition)
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
-        """Hold back the messages of partitions."""
+        """Stop returning messages from partitions."""
         self._async.pause(partitions)
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
@@ -257,15 +264,15 @@ class AIOConsumer:
         self._async.assign(partitions)
 
     async def unassign(self) -> None:
-        """Read no partition any more."""
+        """Remove all partitions from the assignment."""
         self._async.unassign()
 
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions, too."""
+        """Add partitions to the assignment."""
         self._async.incremental_assign(partitions)
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Do not read these partitions any more."""
+        """Remove partitions from the assignment."""
         self._async.incremental_unassign(partitions)
 
     async def assignment(self) -> list[TopicPartition]:
@@ -280,24 +287,10 @@ class AIOConsumer:
         """The group's state, for ``send_offsets_to_transaction()``."""
         return self._async.consumer_group_metadata()
 
-    async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials from the next connection on."""
-        self._async.set_sasl_credentials(username, password)
-
-    async def list_topics(
-        self, topic: str | None = None, timeout: float | None = None
-    ) -> ClusterMetadata:
-        """Request the cluster's metadata."""
-        return await self._async.list_topics(topic, -1 if timeout is None else timeout)
-
-    async def cluster_id(self, timeout: float | None = None) -> str | None:
-        """Request the cluster's id."""
-        return (await self._async.list_topics(timeout=timeout)).cluster_id
-
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int]:
-        """The ends of a partition."""
+        """Return a partition's ends."""
         return await self._async.get_watermark_offsets(partition, timeout, cached)
 
     async def offsets_for_times(
@@ -309,14 +302,3 @@ class AIOConsumer:
     async def close(self) -> None:
         """Leave the group and free the consumer."""
         await self._async.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -7,7 +7,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from cykafka import (
@@ -19,29 +18,23 @@ from cykafka import (
     TopicPartition,
     Watermarks,
 )
+from cykafka._core.client.call import list_topics
+from cykafka._core.client.event_loop import watch
+from cykafka._core.consume.committing import Commit
+from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
+from cykafka._core.consume.lag import watermarks
+from cykafka._core.consume.leaving import Leaving
+from cykafka._core.consume.membership import Later, Rebalance
+from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapted, is_coroutine
+from cykafka.aio._async_with import AsyncWith
+from cykafka.aio._callbacks import adapt_callbacks, is_coroutine
 from cykafka.aio._waiting import perform, until
 from cykafka.error import ClosedError
-from cykafka.internal import (
-    Commit,
-    Later,
-    Leaving,
-    Rebalance,
-    available,
-    committed,
-    lag_of,
-    list_topics,
-    offsets_for_times,
-    seek_partition,
-    watch,
-    watermark_offsets,
-    watermarks,
-)
 
 log = logging.getLogger("cykafka")
 
-# After so many messages in a row that were there already, the other tasks of the loop run.
+# After this many immediately available messages in a row, let the loop's other tasks run.
 _IN_A_ROW = 64
 
 Found = TypeVar("Found")
@@ -49,20 +42,22 @@ Found = TypeVar("Found")
 OnRebalance = Callable[["AsyncConsumer", list[TopicPartition]], object]
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncWith):
     """Reads records in an event loop, which wakes the coroutines that wait for them.
 
-    Use a consumer in one loop. It is an asynchronous context manager; leaving the block closes it.
+    A consumer belongs to one loop at a time: the loop of its first await. After that loop closes,
+    another loop may use the consumer. The consumer is an asynchronous context manager; leaving the
+    block closes it.
 
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Consumer`. The callbacks run in the loop, while a coroutine waits
-        for messages or closes the consumer; they may be coroutine functions.
+        As for :class:`cykafka.Consumer`. The callbacks run in the loop while a coroutine waits for
+        messages or closes the consumer. They may be coroutine functions.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._consumer = Consumer(adapted(args, kwargs))
+    def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
+        self._consumer = Consumer(adapt_callbacks(config, kwargs))
         self._watch = watch(self._consumer)
         self._watch.stays = True
         self._poll: Callable[[], Message | None] = partial(self._consumer.poll, 0)
@@ -72,14 +67,19 @@ class AsyncConsumer:
             deque()
         )
         self._following: asyncio.Task[None] | None = None
-        # The rebalance whose callback runs, and the exceptions that no call has raised yet.
+        # The loop, and its tasks that wait for messages, in FIFO order.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: deque[object] = deque()
+        # The rebalance whose callback runs, and exceptions that a later call must raise.
         self._current: Rebalance | None = None
         self._failures: deque[Exception] = deque()
         # librdkafka leaves the group unless the queue is polled (max.poll.interval.ms).
         self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
-        # Set when the close() that is under way has ended.
-        self._closed: asyncio.Event | None = None
-        self._has_left = False
+        self._is_closing = False
+        # The leave that close() started, and close()'s loop.
+        self._leaving: tuple[Leaving, asyncio.AbstractEventLoop] | None = None
+        # Whether the consumer has left its group in time, once it is closed.
+        self._has_left: bool | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer of {self._consumer!r}>"
@@ -98,11 +98,11 @@ class AsyncConsumer:
         Parameters
         ----------
         topics : sequence of str
-            Names, or regular expressions, which begin with ``^``.
+            Names, or regular expressions that begin with ``^``.
         on_assign, on_revoke, on_lost : callable or coroutine function, optional
             ``callback(consumer, partitions)``, as for :meth:`cykafka.Consumer.subscribe`. The
-            group waits until a coroutine has ended, so ``on_revoke`` may await a commit. No
-            message is handed over meanwhile, and the callback cannot wait for one.
+            group waits for a coroutine to end, so ``on_revoke`` may await a commit. Until then the
+            consumer returns no messages, and the callback cannot wait for messages.
         """
         self._consumer.subscribe(
             list(topics),
@@ -122,34 +122,46 @@ class AsyncConsumer:
         self, callback: Callable[..., Coroutine[Any, Any, Any]], rebalance: Rebalance
     ) -> None:
         self._rebalances.append((callback, rebalance))
+        self._watch.wake_all()  # the task that follows it may wait in another call
 
     async def _follow(self) -> None:
-        """Wait until the rebalance callbacks have ended, also if a timeout is over before."""
+        """Wait until the rebalance callbacks have ended."""
+        if self._following is not None and self._following.get_loop().is_closed():
+            # The callback never ends, so complete the rebalance without it.
+            self._following = None
+            if self._current is not None:
+                self._current.finish()
         if self._following is None and self._rebalances:
-            self._following = asyncio.create_task(self._run_rebalances())
+            # Not create_task(): an eager task would run before `_following` names it.
+            self._following = asyncio.Task(self._run_rebalances())
+            self._following.add_done_callback(self._end_following)
         elif self._following is not None and self._following is asyncio.current_task():
             raise RuntimeError("a rebalance callback cannot wait for messages")
-        if self._following is not None:
+        task = self._following
+        if task is not None:
             # The task outlives this wait: the group waits for its end.
-            await asyncio.wait([self._following])
+            await until(self._watch, lambda: self._following is not task, bool, None)
         if self._failures:
             raise self._failures.popleft()
 
     async def _run_rebalances(self) -> None:
-        try:
-            while self._rebalances:
-                callback, rebalance = self._rebalances.popleft()
-                self._current = rebalance
+        task = asyncio.current_task()
+        while self._rebalances and self._following is task:
+            callback, rebalance = self._rebalances.popleft()
+            self._current = rebalance
+            try:
                 try:
-                    try:
-                        await callback(self, rebalance.partitions)
-                    finally:
-                        rebalance.finish()
-                except Exception as error:
-                    self._failures.append(error)
-        finally:
+                    await callback(self, rebalance.partitions)
+                finally:
+                    rebalance.finish()
+            except Exception as error:
+                self._failures.append(error)
+
+    def _end_following(self, task: asyncio.Task[None]) -> None:
+        # In a callback, because the program may cancel the task before its first step.
+        if self._following is task:  # else its loop was closed, and another task has followed
             self._current = self._following = None
-            self._watch.ring()
+        self._watch.wake_all()
 
     def _is_rebalancing(self) -> bool:
         return bool(self._rebalances or self._following is not None or self._failures)
@@ -159,7 +171,7 @@ class AsyncConsumer:
         self._consumer.unsubscribe()
 
     def subscription(self) -> list[str]:
-        """The subscribed topics."""
+        """Return the subscribed topics."""
         return self._consumer.subscription()
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -167,29 +179,29 @@ class AsyncConsumer:
         self._consumer.assign(list(partitions))
 
     def unassign(self) -> None:
-        """Read no partition any more."""
+        """Remove all partitions from the assignment."""
         self._consumer.unassign()
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these partitions, too."""
+        """Add partitions to the assignment."""
         self._consumer.incremental_assign(list(partitions))
 
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Do not read these partitions any more."""
+        """Remove partitions from the assignment."""
         self._consumer.incremental_unassign(list(partitions))
 
     def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return self._consumer.assignment()
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hold back the messages of partitions; see :meth:`cykafka.Consumer.pause`."""
+        """Stop returning messages from partitions; see :meth:`cykafka.Consumer.pause`."""
         self._consumer.pause(list(partitions))
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         """The inverse of :meth:`pause`."""
         self._consumer.resume(list(partitions))
-        self._watch.ring()
+        self._watch.wake_all()
 
     # -- messages
 
@@ -199,34 +211,58 @@ class AsyncConsumer:
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: forever. 0: do not wait.
+            Seconds to wait. None or a negative value waits forever; 0 does not wait. The timeout
+            does not interrupt rebalance callbacks.
 
         Returns
         -------
         Message or None
-            None if no message arrived in time. Check ``message.error()`` first. Rebalance
-            callbacks are not interrupted by a timeout.
+            None if the timeout expires. Check ``message.error()`` first.
 
         Raises
         ------
         RuntimeError
-            The consumer is closed, or was closed meanwhile.
+            The consumer is closed, or was closed during the call.
         """
         if self._in_a_row >= _IN_A_ROW:
             self._in_a_row = 0
-            await asyncio.sleep(0)  # before it takes a message, which a cancellation would lose
-        if not self._is_rebalancing():
+            await asyncio.sleep(0)  # not after the take: a cancellation would lose the message
+        if not self._line and not self._is_rebalancing():
             message = self._poll()
             if message is not None:
                 self._in_a_row += 1
                 return message
         self._in_a_row = 0
-        return await self._wait(lambda: self._poll(), _is_message, timeout)
+        return await self._wait_in_line(lambda: self._poll(), _is_message, timeout)
+
+    async def _wait_in_line(
+        self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
+    ) -> Found:
+        """Wait for messages, behind the tasks that already wait."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._watch.claim(loop)
+            # Tasks of a closed loop do not leave their line.
+            self._loop, self._line = loop, deque()
+        line = self._line
+        place = object()
+        line.append(place)
+        try:
+            found = await self._wait(
+                lambda: take() if line[0] is place else None,
+                lambda found: found is not None and is_there(found),
+                timeout,
+            )
+        finally:
+            line.remove(place)
+            if line:
+                self._watch.wake_all()
+        return take() if found is None else found
 
     async def _wait(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
-        """Wait for something to read. Follow rebalances meanwhile."""
+        """Wait for something to read, and follow rebalances during the wait."""
         loop = asyncio.get_running_loop()
         end = None if timeout is None or timeout < 0 else loop.time() + timeout
         while True:
@@ -245,19 +281,19 @@ class AsyncConsumer:
                 return found
 
     async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
-        """Wait for messages, and return those that are there, at most `num_messages`.
+        """Wait for a message, and return the available messages, at most `num_messages`.
 
         Parameters
         ----------
         num_messages : int
             At most 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: forever. 0: do not wait.
+            Seconds to wait. None or a negative value waits forever; 0 does not wait.
 
         Returns
         -------
         list of Message
-            Empty if no message arrived in time.
+            Empty if the timeout expires.
         """
         if num_messages == 0:
             self._check_open()
@@ -265,7 +301,7 @@ class AsyncConsumer:
         return await self._read(partial(self._consumer.consume, num_messages, 0), bool, timeout)
 
     async def _consume_all(self, num_messages: int, timeout: float | None) -> list[Message]:
-        """As consume(), but wait until `num_messages` are there."""
+        """Like consume(), but wait for all `num_messages`."""
         if num_messages:
             await self._read(
                 partial(available, self._consumer, num_messages),
@@ -278,21 +314,21 @@ class AsyncConsumer:
     async def consume_batch(
         self, max_messages: int = 10_000, timeout: float | None = None
     ) -> MessageBatch:
-        """Wait for records, and return those that are there.
+        """Wait for a record, and return the available records.
 
-        Unlike :meth:`cykafka.Consumer.consume_batch` it does not wait for more once there is one.
+        Unlike :meth:`cykafka.Consumer.consume_batch`, this method does not wait for a full batch.
 
         Parameters
         ----------
         max_messages : int
             1 to 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: forever. 0: do not wait.
+            Seconds to wait. None or a negative value waits forever; 0 does not wait.
 
         Returns
         -------
         MessageBatch
-            Empty if no record arrived in time. Events and errors are in ``batch.errors``.
+            Empty if the timeout expires. Events and errors are in ``batch.errors``.
         """
         return await self._read(
             partial(self._consumer.consume_batch, max_messages, 0), _has_any, timeout
@@ -301,10 +337,10 @@ class AsyncConsumer:
     async def _read(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
-        # Messages are work, so let the other tasks go on before it. A cancellation after the take
-        # would lose messages.
+        # Let the other tasks run before the caller processes messages. Do so before the take: a
+        # cancellation after it would lose messages.
         await asyncio.sleep(0)
-        if not self._is_rebalancing():
+        if not self._line and not self._is_rebalancing():
             self._check_open()
             found = take()
             if is_there(found) or timeout == 0:
@@ -314,32 +350,36 @@ class AsyncConsumer:
             self._check_open()
             return take()
 
-        return await self._wait(take_open, is_there, timeout)
+        return await self._wait_in_line(take_open, is_there, timeout)
 
-    async def batches(self, max_messages: int = 10_000) -> AsyncIterator[MessageBatch]:
-        """Iterate over batches until the consumer is closed.
+    def batches(self, max_messages: int = 10_000) -> AsyncIterator[MessageBatch]:
+        """Iterate over batches until the consumer is closed; see :meth:`cykafka.Consumer.batches`.
+
+        Unlike there, the iterator does not wait for a full batch.
 
         Parameters
         ----------
         max_messages : int
-            The most records of a batch, 1 to 1,000,000.
+            The maximum number of records per batch, 1 to 1,000,000.
+
+        Returns
+        -------
+        asynchronous iterator of MessageBatch
+            Batches always have records and never have errors. For an event or error, the iterator
+            first returns the records before it, then raises KafkaException. The iteration can
+            continue after the exception. The iterator skips ends of partitions.
 
         Raises
         ------
-        KafkaException
-            An event or error came, after the records before it. Ends of partitions are skipped.
+        ValueError
+            ``max_messages`` is out of range.
+        RuntimeError
+            The consumer is closed.
         """
-        while True:
-            try:
-                batch = await self.consume_batch(max_messages)
-            except ClosedError:
-                if self._closed is None:
-                    raise
-                return
-            if batch:
-                yield batch
-            for message in batch.errors:
-                _raise_error(message)
+        self._check_open()
+        batches = self._consumer.batches(max_messages)
+        assert isinstance(batches, BatchIterator)
+        return _Batches(self, batches.take)
 
     def __aiter__(self) -> Self:
         return self
@@ -349,7 +389,7 @@ class AsyncConsumer:
             try:
                 message = await self.poll()
             except ClosedError:
-                if self._closed is None:
+                if not self._is_closing:
                     raise
                 raise StopAsyncIteration from None
             assert message is not None
@@ -360,14 +400,14 @@ class AsyncConsumer:
     # -- offsets
 
     async def seek(self, partition: TopicPartition) -> None:
-        """Read on at another offset; see :meth:`cykafka.Consumer.seek`."""
+        """Continue reading at another offset; see :meth:`cykafka.Consumer.seek`."""
         try:
             await perform(seek_partition(self._consumer, partition))
         finally:
-            self._watch.ring()  # after a failure, messages that were set aside are there again
+            self._watch.wake_all()  # after a failed seek, readers can get the kept messages again
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The offsets after the last messages; see :meth:`cykafka.Consumer.position`."""
+        """Return the offsets after the last messages; see :meth:`cykafka.Consumer.position`."""
         return self._consumer.position(list(partitions))
 
     def store_offsets(
@@ -383,25 +423,28 @@ class AsyncConsumer:
         message: Message | MessageBatch | None = None,
         offsets: list[TopicPartition] | None = None,
     ) -> list[TopicPartition]:
-        """Commit offsets, and wait for the answer.
+        """Commit offsets, and wait for the response.
+
+        If you cancel the call, the commit continues.
 
         Parameters
         ----------
         message : Message or MessageBatch, optional
-            Commit its offset + 1; for a batch, that of the last record of each partition.
+            Commit its offset + 1; for a batch, the last record's offset + 1 in each partition.
         offsets : list of TopicPartition, optional
             Commit these offsets. Without message and offsets, commit the stored offsets.
 
         Returns
         -------
         list of TopicPartition
-            The committed offsets, each with its ``error``. A cancelled commit goes on.
+            The committed offsets, each with its ``error``.
 
         Raises
         ------
         KafkaException
             ``_NO_OFFSET`` if no offset is stored.
         """
+        self._watch.claim(asyncio.get_running_loop())
         commit = Commit(self._consumer, message, offsets, self._watch)
         try:
             await until(self._watch, commit.is_done, bool, None)
@@ -424,7 +467,7 @@ class AsyncConsumer:
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int]:
-        """The ends of a partition; see :meth:`cykafka.Consumer.get_watermark_offsets`."""
+        """Return a partition's ends; see :meth:`cykafka.Consumer.get_watermark_offsets`."""
         if cached:
             return self._consumer.get_watermark_offsets(partition, cached=True)
         return await perform(watermark_offsets(self._consumer, partition, timeout))
@@ -432,13 +475,13 @@ class AsyncConsumer:
     async def watermarks(
         self, partitions: Sequence[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, Watermarks]:
-        """The ends of many partitions; see :meth:`cykafka.Consumer.watermarks`."""
+        """Return the ends of partitions; see :meth:`cykafka.Consumer.watermarks`."""
         return await perform(watermarks(self._consumer, _listed(partitions), timeout))
 
     async def lag(
         self, partitions: Sequence[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """The number of offsets until the end; see :meth:`cykafka.Consumer.lag`."""
+        """Return the number of offsets until the end; see :meth:`cykafka.Consumer.lag`."""
         return await perform(lag_of(self._consumer, _listed(partitions), timeout))
 
     # -- the client
@@ -451,27 +494,28 @@ class AsyncConsumer:
         return await perform(list_topics(self._consumer, topic, timeout))
 
     def memberid(self) -> str | None:
-        """The member id from the group's coordinator; None before the join."""
+        """Return the member id from the group's coordinator, or None before the join."""
         return self._consumer.memberid()
 
     def consumer_group_metadata(self) -> bytes:
-        """The group's state, for ``send_offsets_to_transaction()``."""
+        """Return the group's state, for ``send_offsets_to_transaction()``."""
         return self._consumer.consumer_group_metadata()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials from the next connection on."""
+        """Use these credentials for new connections."""
         self._consumer.set_sasl_credentials(username, password)
 
     async def close(self, timeout: float | None = None) -> bool:
         """Leave the group and free the consumer; see :meth:`cykafka.Consumer.close`.
 
         Closing again returns the first close's result. Coroutines that wait for messages raise
-        RuntimeError, and iterations end. A cancellation closes the consumer at once.
+        RuntimeError, and iterations end. If you cancel ``close()``, the consumer closes at once.
+        If the first call's loop was closed, the next call also closes the consumer at once.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the group; None: without limit.
+            Seconds to wait for the group. None waits without limit.
 
         Returns
         -------
@@ -480,28 +524,36 @@ class AsyncConsumer:
         """
         if self._following is not None and self._following is asyncio.current_task():
             raise RuntimeError("a rebalance callback cannot close its consumer")
-        if self._closed is not None:
-            await self._closed.wait()
-            return self._has_left
-        self._closed = asyncio.Event()
-        self._poll = self._refuse
+        if self._is_closing:
+            self._end_abandoned_close()
+            await until(
+                self._watch,
+                lambda: self._has_left is not None or not self._is_closing,
+                bool,
+                timeout,
+            )
+            return bool(self._has_left)
         loop = asyncio.get_running_loop()
         self._watch.add(loop)  # while it is open
+        self._is_closing = True
+        self._poll = self._refuse
+        has_left = False
         try:
             try:
                 leaving = Leaving(self._consumer, self._watch)
             except BaseException:  # it stays open
-                self._closed.set()
-                self._closed = None
+                self._is_closing = False
                 self._poll = partial(self._consumer.poll, 0)
                 raise
-            self._watch.ring()
-            self._has_left = await self._leave(leaving, timeout)
-            return self._has_left
+            self._leaving = leaving, loop
+            self._watch.wake_all()
+            has_left = await self._leave(leaving, timeout)
+            return has_left
         finally:
             self._watch.remove(loop)
-            if self._closed is not None:
-                self._closed.set()
+            if self._is_closing:
+                self._has_left = has_left
+            self._watch.wake_all()
 
     async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
@@ -512,20 +564,26 @@ class AsyncConsumer:
                 try:
                     has_left = await self._wait(leaving.step, bool, left)
                     break
-                except Exception as error:  # a callback raised; the leave goes on
+                except Exception as error:  # a callback raised; the leave continues
                     leaving.note(error)
         except BaseException:
             try:
                 self._end_leave(leaving)
-            except Exception as error:  # a cancellation counts more
+            except Exception as error:  # a cancellation takes precedence
                 log.warning("%r: a callback raised in close(): %r", self, error)
             raise
         self._end_leave(leaving)
         return has_left
 
+    def _end_abandoned_close(self) -> None:
+        """Close at once if the loop of the first close() was closed: that close() never ends."""
+        if self._has_left is None and self._leaving is not None and self._leaving[1].is_closed():
+            self._has_left = False
+            self._end_leave(self._leaving[0])
+
     def _end_leave(self, leaving: Leaving) -> None:
-        # Without an answer to a rebalance, the thread that completes the leave never ends.
-        for rebalance in (self._current, *[each for _, each in self._rebalances]):
+        # Finish each rebalance, or the thread that completes the leave never ends.
+        for rebalance in (self._current, *[waiting for _, waiting in self._rebalances]):
             if rebalance is not None:
                 rebalance.finish()
         self._rebalances.clear()
@@ -534,22 +592,31 @@ class AsyncConsumer:
         leaving.finish()
 
     def _check_open(self) -> None:
-        if self._closed is not None:
+        if self._is_closing:
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise ClosedError("the consumer is closed")
+        raise ClosedError("Consumer closed")
 
-    async def __aenter__(self) -> Self:
+
+class _Batches:
+    """The iterator of ``AsyncConsumer.batches()``."""
+
+    def __init__(self, consumer: AsyncConsumer, take: Callable[[], MessageBatch]) -> None:
+        self._consumer = consumer
+        self._take = take
+
+    def __aiter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    async def __anext__(self) -> MessageBatch:
+        consumer = self._consumer
+        try:
+            return await consumer._read(self._take, bool, None)
+        except ClosedError:
+            if not consumer._is_closing:
+                raise
+            raise StopAsyncIteration from None
 
 
 def _listed(partitions: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
@@ -557,7 +624,7 @@ def _listed(partitions: Sequence[TopicPartition] | None) -> list[TopicPartition]
 
 
 def _is_message(found: object) -> bool:
-    return found is not None  # an empty message counts
+    return found is not None  # an empty message is also a message
 
 
 def _has_any(batch: MessageBatch) -> bool:

@@ -2,83 +2,74 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import time
-from asyncio import (
-    AbstractEventLoop,
-    CancelledError,
-    Task,
-    get_running_loop,
-    sleep,
-    wait,
-    wrap_future,
-)
-from collections.abc import Generator
-from threading import Lock
+from asyncio import AbstractEventLoop, CancelledError, Task, get_running_loop, sleep
+from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from cykafka import Delivery, KafkaError, KafkaException, Producer, TopicPartition
-from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapted
-from cykafka.aio._waiting import perform, until
-from cykafka.aio.consumer import AsyncConsumer
-from cykafka.error import ClosedError
-from cykafka.internal import (
-    Call,
-    Futures,
+from cykafka._core.client.call import Call, list_topics
+from cykafka._core.client.event_loop import watch
+from cykafka._core.produce.futures import Futures, RecordSender
+from cykafka._core.produce.publication import (
     Publication,
-    RecordSender,
     arrow_publication,
     close_now,
     end_transaction,
     flush,
     is_inherited,
-    list_topics,
     publication,
     transactions_of,
     undelivered,
-    watch,
 )
+from cykafka.admin import ClusterMetadata
+from cykafka.aio._async_with import AsyncWith
+from cykafka.aio._callbacks import adapt_callbacks
+from cykafka.aio._waiting import perform, until
+from cykafka.aio.consumer import AsyncConsumer
+from cykafka.error import ClosedError
+
+if TYPE_CHECKING:
+    from cykafka._core.arrow.read import _ArrowData
+    from cykafka._core.produce.producer import _Column, _ColumnOfHeaders, _Numbers
 
 # The longest wait for the reports of purged records, s.
 _PURGED_S = 1.0
 
 
-class AsyncProducer(RecordSender):
-    """Sends records from an event loop, which serves librdkafka meanwhile.
+class AsyncProducer(RecordSender, AsyncWith):
+    """Sends records from an event loop, which serves librdkafka.
 
-    Coroutines of several loops, each in its own thread, may use one producer. It is an
-    asynchronous context manager; leaving the block closes it.
+    A producer belongs to one loop at a time: the loop of its first await. After that loop closes,
+    another loop may use the producer. The producer is an asynchronous context manager; leaving the
+    block closes it.
 
     Parameters
     ----------
     config : dict
-        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in a loop;
-        they may be coroutine functions.
+        As for :class:`cykafka.Producer`, without ``on_delivery``. The callbacks run in an event
+        loop and may be coroutine functions.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._producer = Producer(adapted(args, kwargs))
+    def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
+        self._producer = Producer(adapt_callbacks(config, kwargs))
         self._transactions = transactions_of(self._producer)
         self._watch = watch(self._producer)
-        self._watch.stays = True
         self._futures = Futures(self._producer)
-        self._ends_now = False  # a close() was cancelled
-        # Taken by the first close(), and by the call that frees the producer.
-        self._unclosed, self._unfreed = Lock(), Lock()
         self._closing: Task[None] | None = None
-        self._closed: concurrent.futures.Future[bool] = concurrent.futures.Future()
-        self._closed.set_running_or_notify_cancel()  # who waits for it cannot cancel it
-        # The transaction call that was cancelled after it had succeeded.
+        # Whether the producer is freed, and close()'s outcome: a result or an exception.
+        self._is_freed = False
+        self._closed: bool | Exception | None = None
+        # The transaction call that was canceled after it had succeeded.
         self._succeeded: str | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncProducer of {self._producer!r}>"
 
     def __len__(self) -> int:
-        """The number of records that have no outcome yet, and of waiting events."""
+        """The number of records without an outcome, plus waiting events."""
         return len(self._producer) + len(self._futures.waiting)
 
     def __bool__(self) -> bool:
@@ -86,21 +77,31 @@ class AsyncProducer(RecordSender):
 
     # -- records
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
+        """Check that the producer is open, and let the running loop serve it."""
         if self._is_closing:
-            raise ClosedError("the producer is closed")
+            raise ClosedError("Producer has been closed")
+        self._watch.claim(get_running_loop())
 
-    async def publish(self, topic: Any, values: Any, **columns: Any) -> Delivery:
+    async def publish(
+        self,
+        topic: str | Sequence[str],
+        values: _Column | None,
+        *,
+        keys: _Column | None = None,
+        headers: _ColumnOfHeaders | None = None,
+        timestamps: _Numbers | None = None,
+        partitions: _Numbers | None = None,
+    ) -> Delivery:
         """Send a batch of records, given as columns, and wait until each has its outcome.
 
-        While the queue is full, the call waits for room. The loop's other tasks run meanwhile,
-        also between parts of a large batch.
+        While the queue is full, the call waits for room. The loop's other tasks run during this
+        wait and between the parts of a large batch.
 
         Parameters
         ----------
-        topic, values, **columns
-            As for :meth:`cykafka.Producer.publish`: ``keys``, ``headers``, ``timestamps``,
-            ``partitions``.
+        topic, values, keys, headers, timestamps, partitions
+            As for :meth:`cykafka.Producer.publish`.
 
         Returns
         -------
@@ -109,22 +110,54 @@ class AsyncProducer(RecordSender):
         Raises
         ------
         DeliveryError
-            Records failed; its `delivery` has all outcomes. A cancellation fails the records that
-            are not queued yet. Its exception also has the attribute ``delivery``.
+            Records failed; the exception's ``delivery`` has all outcomes. If you cancel the call,
+            records that are not queued yet fail, and the CancelledError also has the attribute
+            ``delivery``.
         """
-        self._check_open()
-        return await self._publish(publication(self._producer, topic, values, **columns))
+        self._check_usable()
+        return await self._publish(
+            publication(
+                self._producer,
+                topic,
+                values,
+                keys=keys,
+                headers=headers,
+                timestamps=timestamps,
+                partitions=partitions,
+            )
+        )
 
-    async def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
-        """Send the rows of Arrow data as records; see :meth:`publish`.
+    async def publish_arrow(
+        self,
+        topic: str | None,
+        data: _ArrowData,
+        *,
+        key: str | None = None,
+        value: str | None = "value",
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+    ) -> Delivery:
+        """Send Arrow rows as records; see :meth:`publish`.
 
         Parameters
         ----------
-        topic, data, **columns
+        topic, data, key, value, headers, timestamp, partition
             As for :meth:`cykafka.Producer.publish_arrow`.
         """
-        self._check_open()
-        return await self._publish(arrow_publication(self._producer, topic, data, **columns))
+        self._check_usable()
+        return await self._publish(
+            arrow_publication(
+                self._producer,
+                topic,
+                data,
+                key=key,
+                value=value,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+            )
+        )
 
     async def _publish(self, begun: Publication) -> Delivery:
         try:
@@ -150,20 +183,21 @@ class AsyncProducer(RecordSender):
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: ``delivery.timeout.ms`` limits the wait.
+            Seconds to wait. None or a negative value waits for all outcomes, which takes at most
+            ``delivery.timeout.ms``.
 
         Returns
         -------
         int
-            The number of records that have no outcome yet.
+            The number of records without an outcome.
         """
-        was_closed = self._closed.done()
+        was_closed = self._closed is not None
         try:
             return await self._flush(timeout)
         except ClosedError:
             if was_closed or not self._is_closing:
                 raise
-        await wait([wrap_future(self._closed)])  # close() has flushed meanwhile
+        await self._end_of_close()  # which has flushed
         return 0
 
     async def _flush(self, timeout: float | None) -> int:
@@ -174,46 +208,39 @@ class AsyncProducer(RecordSender):
             await perform(flush(self._producer, left))
             self._futures.queue_waiting()  # the call has made room
             left = None if end is None else max(0.0, end - loop.time())
-            if len(self) == 0 and self._futures.unsettled():
-                # Another loop has taken the last reports, and hands the outcomes over.
-                await until(
-                    self._watch, self._futures.unsettled, lambda cnt: not cnt or len(self), left
-                )
-            if self._unsettled() == 0 or left == 0:
-                return self._unsettled()
-
-    def _unsettled(self) -> int:
-        return len(self) or self._futures.unsettled()
+            if len(self) == 0 or left == 0:
+                return len(self)
 
     async def serve(self, timeout: float | None = None) -> int:
-        """Run the waiting callbacks. The loop does so by itself while something is awaited.
+        """Run the waiting callbacks. While a coroutine awaits the producer, the loop runs them
+        automatically.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for one; None or less than 0: forever. 0: do not wait.
+            Seconds to wait for an event. None or a negative value waits forever; 0 does not wait.
 
         Returns
         -------
         int
-            The number of events that were served.
+            The number of served events.
         """
         before = self._watch.served
 
         def take() -> int:
             served = self._producer.poll(0)
             if served:
-                self._watch.ring()  # there may be room now
+                self._watch.wake_all()  # there may be room now
             return served + self._watch.served - before
 
         return await until(self._watch, take, bool, timeout)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True) -> None:
-        """Fail records that wait or are in flight; see :meth:`cykafka.Producer.purge`."""
+        """Fail waiting records or records in flight; see :meth:`cykafka.Producer.purge`."""
         if in_queue:
             self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         self._producer.purge(in_queue, in_flight, blocking=False)
-        self._watch.ring()
+        self._watch.wake_all()
 
     # -- transactions
 
@@ -224,8 +251,7 @@ class AsyncProducer(RecordSender):
         )
 
     async def _repeatable(self, name: str, steps: Generator[Call, None, None]) -> None:
-        """Make a transaction call. If it has succeeded when a cancellation is raised, its
-        repetition succeeds."""
+        """Run a transaction call. If the call succeeds but is canceled, repeating it succeeds."""
         if self._succeeded == name:
             self._succeeded = None
             return
@@ -236,7 +262,7 @@ class AsyncProducer(RecordSender):
         await perform(steps, note)
 
     def begin_transaction(self) -> None:
-        """Begin a transaction. Does not talk to the broker."""
+        """Begin a transaction, without a request to the broker."""
         self._succeeded = None
         self._producer.begin_transaction()
         self._futures.expect_abort(False)
@@ -260,7 +286,7 @@ class AsyncProducer(RecordSender):
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """Send the waiting records and commit; see :meth:`cykafka.Producer.commit_transaction`.
 
-        A cancelled commit may go on: repeat the call to resume it.
+        A canceled commit may continue: repeat the call to resume it.
         """
         end = _deadline_of(timeout)
         await self._queued(timeout)
@@ -270,6 +296,7 @@ class AsyncProducer(RecordSender):
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction; see :meth:`cykafka.Producer.abort_transaction`."""
+        self._watch.claim(get_running_loop())
         self._futures.expect_abort(True)
         self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await self._repeatable(
@@ -279,15 +306,16 @@ class AsyncProducer(RecordSender):
     def transaction(
         self, consumer: AsyncConsumer | None = None, timeout: float | None = None
     ) -> Transaction:
-        """A block whose records are committed together at its end, or aborted if it raises.
+        """Return a block that commits its records together, or aborts them if it raises.
 
-        ``async with producer.transaction():`` does what ``with producer.transaction():`` of
-        :meth:`cykafka.Producer.transaction` does. A cancellation in the block aborts it.
+        ``async with producer.transaction():`` works like ``with`` and
+        :meth:`cykafka.Producer.transaction`. Canceling the task inside the block aborts the
+        transaction.
 
         Parameters
         ----------
         consumer : AsyncConsumer, optional
-            Commit the offsets that it has read with the records.
+            Commit this consumer's read offsets together with the records.
         timeout : float, optional
             Seconds for each step.
         """
@@ -318,20 +346,20 @@ class AsyncProducer(RecordSender):
         return await perform(list_topics(self._producer, topic, timeout))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials from the next connection on."""
+        """Use these credentials for new connections."""
         self._producer.set_sasl_credentials(username, password)
 
     async def close(self, timeout: float | None = None) -> bool:
         """Abort an open transaction, wait for the outcomes of the records, and free the producer.
 
-        Records that are sent meanwhile raise RuntimeError. Closing again does nothing. A
-        cancellation closes it at once: records that have no outcome yet fail.
+        Sending during ``close()`` raises RuntimeError. Closing again does nothing. If you cancel
+        ``close()``, the producer closes at once, and records without an outcome fail.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the transaction and the records; the rest fails then. By default
-            ``transaction.timeout.ms`` and ``delivery.timeout.ms`` limit the wait.
+            Seconds to wait for the transaction and the records; the remaining records then fail.
+            By default ``transaction.timeout.ms`` and ``delivery.timeout.ms`` limit the wait.
 
         Returns
         -------
@@ -341,52 +369,45 @@ class AsyncProducer(RecordSender):
         if is_inherited(self._producer):
             return close_now(self._producer)  # the parent closes it
         loop = get_running_loop()
-        if self._unclosed.acquire(blocking=False):  # the first call
+        if not self._is_closing:
+            self._watch.claim(loop)
             self._is_closing = True
-            self._closing = loop.create_task(self._close(loop, timeout))
-            # Also if it is cancelled before its first step.
+            # Not create_task(): the program's task factory may raise.
+            self._closing = Task(self._close(loop, timeout), loop=loop)
+            # This also runs if the task is canceled before its first step.
             self._closing.add_done_callback(lambda _: self._close_now(loop, False, None))
-            if self._ends_now:  # by another thread meanwhile
-                self._end_closing()
         elif self._closing is not None and self._closing.get_loop().is_closed():
-            self._end_closing()
-        try:
-            return await wrap_future(self._closed)
-        except CancelledError:
-            self._end_closing()
-            await wait([wrap_future(self._closed)])
-            raise
-
-    def _end_closing(self) -> None:
-        """Close at once. Any thread may call it."""
-        self._ends_now = True
-        closing = self._closing
-        if closing is None:  # another thread is just beginning it, and looks afterwards
-            return
-        loop = closing.get_loop()
-        try:
-            loop.call_soon_threadsafe(closing.cancel)
-        except RuntimeError:  # the loop is closed
             self._close_now(loop, False, None)
+        try:
+            closed = await self._end_of_close()
+        except CancelledError:
+            self._close_now(loop, False, None)
+            raise
+        if isinstance(closed, Exception):
+            raise closed
+        return closed
+
+    async def _end_of_close(self) -> bool | Exception:
+        closed = await until(
+            self._watch, lambda: self._closed, lambda closed: closed is not None, None
+        )
+        assert closed is not None
+        return closed
 
     async def _close(self, loop: AbstractEventLoop, timeout: float | None) -> None:
-        """Close the producer. Coroutines of all loops await the outcome, `_closed`."""
         done = False
         failure: Exception | None = None
         try:
             done = await self._end(timeout)
             if not done:
                 await self._fail_remaining()
-        except CancelledError:
-            await self._fail_remaining()
-            raise
         except Exception as error:  # no descriptor, no thread
             failure = error
         finally:
             self._close_now(loop, done, failure)
 
     async def _end(self, timeout: float | None) -> bool:
-        """End an open transaction, and wait for the outcomes. Returns whether all are there."""
+        """End an open transaction and wait. Return whether all records have an outcome."""
         end = _deadline_of(timeout)
         self._futures.expect_abort(True)
         if not await perform(end_transaction(self._producer, timeout)):
@@ -400,19 +421,20 @@ class AsyncProducer(RecordSender):
             await perform(flush(self._producer, _PURGED_S))
 
     def _close_now(self, loop: AbstractEventLoop, done: bool, failure: Exception | None) -> None:
-        """Free the producer, and set the outcome of close(). Does nothing if it was called before.
+        """Free the producer and set close()'s outcome. Further calls do nothing.
 
         Parameters
         ----------
         loop : AbstractEventLoop
-            Its exception handler gets the exceptions of callbacks.
+            The loop whose exception handler gets the callbacks' exceptions.
         done : bool
             Whether all records have their outcomes.
         failure : Exception, optional
             What close() raises.
         """
-        if not self._unfreed.acquire(blocking=False):
+        if self._is_freed:
             return
+        self._is_freed = True
         self._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         try:
             try:
@@ -424,21 +446,8 @@ class AsyncProducer(RecordSender):
         except Exception as error:  # a call in another thread has not ended
             failure = error
         finally:
-            if failure is None:
-                self._closed.set_result(done)
-            else:
-                self._closed.set_exception(failure)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+            self._closed = done if failure is None else failure
+            self._watch.wake_all()
 
 
 class Transaction:
@@ -454,6 +463,7 @@ class Transaction:
         )
 
     async def __aenter__(self) -> AsyncProducer:
+        self._owner._watch.claim(get_running_loop())
         self._owner._succeeded = None
         await perform(self._block.begin(False))
         self._owner._futures.expect_abort(False)
@@ -479,15 +489,15 @@ class Transaction:
 
 
 def _deadline_of(timeout: float | None) -> float | None:
-    """The end of a timeout; None: there is none."""
+    """Return the deadline for a timeout, or None without a timeout."""
     return None if timeout is None or timeout < 0 else time.monotonic() + timeout
 
 
 def _left_of(end: float | None) -> float | None:
-    """The seconds until a deadline; None: there is none."""
+    """Return the seconds until a deadline, or None without a deadline."""
     return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _ms(timeout: float | None) -> int:
-    """Seconds as ms; -1: the default."""
+    """Convert seconds to ms; -1 means the default."""
     return -1 if timeout is None or timeout < 0 else int(timeout * 1000)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from cyclopts import App
 
 from cykafka import __version__
-from cykafka.cli import consume, produce
-from cykafka.cli.acls import acls
-from cykafka.cli.bench import bench
-from cykafka.cli.command import version
-from cykafka.cli.completion import add_completion
-from cykafka.cli.configs import configs
-from cykafka.cli.demo import demo
-from cykafka.cli.groups import groups
-from cykafka.cli.top import command as top
-from cykafka.cli.topics import topics
-from cykafka.testing.command import add_broker
+from cykafka.cli.commands import consume, produce, top
+from cykafka.cli.commands.acls import acls
+from cykafka.cli.commands.bench import bench
+from cykafka.cli.commands.configs import configs
+from cykafka.cli.commands.demo import demo
+from cykafka.cli.commands.groups import groups
+from cykafka.cli.commands.topics import topics
+from cykafka.cli.main import version
+from cykafka.testing.broker_command import add_broker
 
 app = App(
     name="cykafka",
@@ -41,7 +41,22 @@ app.command(
     help_epilogue="exit status: 0 every record arrived once and unchanged; 1 it did not, or the "
     "broker failed; 2 bad arguments or a bad file; 130 interrupted",
 )
-for each in (topics, groups, configs, acls, bench):
-    app.command(each)
+for command in (topics, groups, configs, acls, bench):
+    app.command(command)
 add_broker(app, "cykafka")
-add_completion(app)
+app.register_install_completion_command()
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print the script by which a shell completes commands and options.
+
+    cykafka --install-completion writes it to the right place for your shell.
+
+    Parameters
+    ----------
+    shell : str
+        bash, zsh or fish
+    """
+    print(app.generate_completion(shell=shell), end="")
+    return 0

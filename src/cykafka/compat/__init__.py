@@ -1,1 +1,1 @@
-"""cykafka under other libraries' names, for code that is not ours to change."""
+"""cykafka under other libraries' names, for code that you cannot change."""

@@ -1,7 +1,9 @@
-"""Modules of cykafka under the name of another library."""
+"""cykafka's modules under another library's name, and scripts that run with them."""
 
 from __future__ import annotations
 
+import os
+import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -11,14 +13,14 @@ _Explain = Callable[[str], str | None]
 
 
 class Alias:
-    """The name of another library, for modules of cykafka.
+    """Another library's name for cykafka's modules.
 
     Parameters
     ----------
     name : str
         The library's top module.
     call : str
-        How to install the alias, for the text of an error.
+        How to install the alias, for an error message.
     """
 
     def __init__(self, name: str, call: str) -> None:
@@ -28,11 +30,11 @@ class Alias:
         self._finder: _Finder | None = None
 
     def is_installed(self) -> bool:
-        """Whether the name stands for cykafka's modules now."""
+        """Whether the name refers to cykafka's modules now."""
         return self._top is not None and sys.modules.get(self._name) is self._top
 
     def check(self) -> None:
-        """Raise ImportError if the library is imported already; its users would go on using it."""
+        """Raise ImportError if the library is already imported: its users would keep using it."""
         present = sys.modules.get(self._name)
         if present is not None and present is not self._top:
             raise ImportError(
@@ -47,10 +49,10 @@ class Alias:
         Parameters
         ----------
         modules : mapping of str to module
-            By their names in the other library, with the top module.
+            The modules by their names in the other library, including the top module.
         explain : callable
-            Gets the name of a module of the library that is not in `modules`. Returns the text of
-            the ModuleNotFoundError, or None: Python then looks for the module.
+            Called with the name of a library module that is not in `modules`. Returns the text for
+            the ModuleNotFoundError. If it returns None, Python looks for the module.
         """
         self._top = modules[self._name]
         self._finder = _Finder(self._name, explain)
@@ -58,7 +60,7 @@ class Alias:
         sys.modules.update(modules)
 
     def uninstall(self) -> None:
-        """Remove the modules. Code that has already imported them keeps them."""
+        """Remove the modules. Code that has already imported them is not affected."""
         if self._finder is None:
             return
         if self._finder in sys.meta_path:
@@ -69,7 +71,7 @@ class Alias:
 
 
 class _Finder:
-    """Raises a helpful error for modules that neither cykafka nor an installed package has."""
+    """Raises a helpful error for modules that cykafka and installed packages lack."""
 
     def __init__(self, name: str, explain: _Explain) -> None:
         self._prefix = f"{name}."
@@ -83,3 +85,45 @@ class _Finder:
             if text is not None:
                 raise ModuleNotFoundError(text, name=fullname)
         return None
+
+
+def run_script(arguments: list[str], usage: str, install: Callable[[], None]) -> int:
+    """Run ``script.py argument ...`` or ``-m module argument ...`` after `install`.
+
+    Parameters
+    ----------
+    arguments : list of str
+    usage : str
+        Printed for ``--help``, and to stderr if the arguments do not name a script.
+    install : callable
+
+    Returns
+    -------
+    int
+        The exit status. Exceptions from the script propagate.
+    """
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(usage)
+        return 0
+    as_module = arguments[:1] == ["-m"]
+    rest = arguments[as_module:]
+    wrong = None
+    if not rest:
+        wrong = "expected a module" if as_module else "expected a script, or -m and a module"
+    elif rest[0].startswith("-"):
+        wrong = f"unknown option {rest[0]}"
+    elif not as_module and not os.path.exists(rest[0]):
+        wrong = f"cannot open {rest[0]}: there is no such file"
+    if wrong is not None:
+        print(f"{usage}\n\n{wrong}", file=sys.stderr)
+        return 2
+    install()
+    sys.argv = rest
+    if as_module:
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        return 0
+    if not sys.flags.safe_path:
+        # Like Python: the script's directory instead of the current one.
+        sys.path[0] = os.path.dirname(os.path.abspath(rest[0]))
+    runpy.run_path(rest[0], run_name="__main__")
+    return 0

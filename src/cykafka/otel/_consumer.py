@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
@@ -17,8 +17,21 @@ from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
-from cykafka.otel._headers import context_names, creation_context, extracted
-from cykafka.otel._spans import Spans, cause, fail, fail_with, name_of
+from cykafka.otel._spans import (
+    Spans,
+    cause,
+    context_names,
+    creation_context,
+    extracted,
+    fail,
+    fail_with,
+    message_attributes,
+)
+
+if TYPE_CHECKING:
+    _Base = Consumer  # for the types of the methods that are the consumer's
+else:
+    _Base = object
 
 __all__ = ["TracedConsumer"]
 
@@ -29,7 +42,7 @@ _T = TypeVar("_T")
 _MAX_LINKS = 128
 
 
-class TracedConsumer:
+class TracedConsumer(_Base):
     """Reads messages through a consumer, with a span for each call that returns some.
 
     The spans link to the contexts in which the messages were created. All other attributes and
@@ -38,7 +51,7 @@ class TracedConsumer:
     Parameters
     ----------
     consumer : Consumer
-        Also a DeserializingConsumer. The caller may go on using it; its attribute is `consumer`.
+        Or a DeserializingConsumer. You can still use it directly, also as attribute `consumer`.
     tracer_provider : TracerProvider, optional
         By default OpenTelemetry's global one.
     """
@@ -115,18 +128,11 @@ class TracedConsumer:
         timeout : float, optional
             Seconds; None or less than 0: only full batches.
 
-        Yields
-        ------
-        MessageBatch
+        Returns
+        -------
+        iterator of MessageBatch
         """
-        batches = iter(self.consumer.batches(max_messages, timeout))
-        while True:
-            try:
-                batch, begun = self._read(next, batches)
-            except StopIteration:
-                return
-            self._polled(batch, begun)
-            yield batch
+        return _TracedBatches(self, self.consumer.batches(max_messages, timeout))
 
     def __iter__(self) -> Self:
         return self
@@ -165,9 +171,8 @@ class TracedConsumer:
         """
         parent = None
         if isinstance(messages, Message):
-            attributes = self._spans.of_message("process", "process", messages)
-            topic = messages.topic()
-            links = _links_of([messages])
+            topic, links = messages.topic(), _links_of([messages])
+            attributes = message_attributes(messages)
             if as_child and links:
                 caller = trace.get_current_span().get_span_context()
                 links += [Link(caller)] if caller.is_valid else []
@@ -175,50 +180,32 @@ class TracedConsumer:
         elif as_child:
             raise ValueError("as_child: expected one Message, because a span has one parent")
         else:
-            topics = _topics(messages)
-            topic = topics.pop() if len(topics) == 1 else None
-            links = _links_of(messages)
-            attributes = self._spans.attributes(
-                "process", "process", topic, batch__message_count=len(messages)
-            )
-        with self._spans.tracer.start_as_current_span(
-            name_of("process", topic),
-            context=parent,
-            kind=SpanKind.CONSUMER,
-            attributes=attributes,
-            links=links,
-            record_exception=False,
-            set_status_on_exception=False,
+            topic, links = _only_topic(messages), _links_of(messages)
+            attributes = {"batch.message_count": len(messages)}
+        with self._spans.current(
+            SpanKind.CONSUMER, "process", topic, attributes, context=parent, links=links
         ) as span:
-            try:
-                yield span
-            except Exception as error:
-                fail_with(span, error)
-                raise
+            yield span
 
-    def commit(self, *args: Any, **kwargs: Any) -> list[TopicPartition] | None:
+    # One signature in place of the consumer's overloads.
+    def commit(  # type: ignore[override]
+        self,
+        message: Message | MessageBatch | None = None,
+        offsets: list[TopicPartition] | tuple[TopicPartition, ...] | None = None,
+        asynchronous: bool = True,
+        **kwargs: bool,
+    ) -> list[TopicPartition] | None:
         """Commit as ``Consumer.commit()`` does, with a span ``commit``.
 
         The span of an asynchronous commit ends before its outcome is known.
 
         Parameters
         ----------
-        *args, **kwargs
+        message, offsets, asynchronous, **kwargs
             As for ``Consumer.commit()``.
         """
-        with self._spans.tracer.start_as_current_span(
-            "commit",
-            kind=SpanKind.CLIENT,
-            attributes=self._spans.attributes("commit", "settle", None),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                committed: list[TopicPartition] | None = self.consumer.commit(*args, **kwargs)
-                return committed
-            except Exception as error:
-                fail_with(span, error)
-                raise
+        with self._spans.current(SpanKind.CLIENT, "commit", None):
+            return self.consumer.commit(message, offsets, asynchronous, **kwargs)
 
     def _read(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T, int]:
         """The result of a call, and the time in ns at which it began; a failure has a span."""
@@ -227,12 +214,7 @@ class TracedConsumer:
             return read(*args, **kwargs), begun
         except Exception as error:
             if not isinstance(error, StopIteration) and not _is_end(cause(error)):
-                span = self._spans.tracer.start_span(
-                    "poll",
-                    kind=SpanKind.CLIENT,
-                    attributes=self._spans.attributes("poll", "receive", None),
-                    start_time=begun,
-                )
+                span = self._spans.start(SpanKind.CLIENT, "poll", None, start_time=begun)
                 fail_with(span, error)
                 span.end()
             raise
@@ -241,10 +223,11 @@ class TracedConsumer:
         error = message.error()
         if _is_end(error):
             return
-        span = self._spans.tracer.start_span(
-            name_of("poll", message.topic()),
-            kind=SpanKind.CLIENT,
-            attributes=self._spans.of_message("poll", "receive", message),
+        span = self._spans.start(
+            SpanKind.CLIENT,
+            "poll",
+            message.topic(),
+            message_attributes(message),
             links=_links_of([message]),
             start_time=begun,
         )
@@ -255,19 +238,16 @@ class TracedConsumer:
     def _polled(self, messages: MessageBatch | list[Message], begun: int) -> None:
         """Make the span of several messages, unless nothing came but ends of partitions."""
         events = messages.errors if isinstance(messages, MessageBatch) else messages
-        errors = [error for each in events if (error := each.error()) is not None]
+        errors = [error for event in events if (error := event.error()) is not None]
         count = len(messages) if isinstance(messages, MessageBatch) else len(events) - len(errors)
-        failures = [each for each in errors if not _is_end(each)]
+        failures = [error for error in errors if not _is_end(error)]
         if not count and not failures:
             return
-        topics = _topics(messages)
-        topic = topics.pop() if len(topics) == 1 else None
-        span = self._spans.tracer.start_span(
-            name_of("poll", topic),
-            kind=SpanKind.CLIENT,
-            attributes=self._spans.attributes(
-                "poll", "receive", topic, batch__message_count=count
-            ),
+        span = self._spans.start(
+            SpanKind.CLIENT,
+            "poll",
+            _only_topic(messages),
+            {"batch.message_count": count},
             links=_links_of(messages),
             start_time=begun,
         )
@@ -287,26 +267,47 @@ class TracedConsumer:
     ) -> None:
         self.consumer.__exit__(exc_type, exc_value, exc_traceback)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "consumer":  # not set yet: a copy, or a failed __init__()
-            raise AttributeError(name)
-        return getattr(self.consumer, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "consumer":  # not set yet: a copy, or a failed __init__()
+                raise AttributeError(name)
+            return getattr(self.consumer, name)
+
+
+class _TracedBatches:
+    """The iterator of ``TracedConsumer.batches()``. A generator would end at an exception."""
+
+    def __init__(self, traced: TracedConsumer, batches: Iterator[MessageBatch]) -> None:
+        self._traced = traced
+        self._batches = batches
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> MessageBatch:
+        batch, begun = self._traced._read(next, self._batches)
+        self._traced._polled(batch, begun)
+        return batch
 
 
 def _is_end(error: KafkaError | None) -> bool:
     return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
-def _topics(messages: MessageBatch | list[Message]) -> set[str]:
+def _only_topic(messages: MessageBatch | list[Message]) -> str | None:
+    """The topic of all messages; None if they have several, or none."""
     if isinstance(messages, MessageBatch):
-        return set(messages.topics)
-    return {topic for each in messages if (topic := each.topic()) is not None}
+        topics = set(messages.topics)
+    else:
+        topics = {topic for message in messages if (topic := message.topic()) is not None}
+    return topics.pop() if len(topics) == 1 else None
 
 
 def _links_of(messages: MessageBatch | list[Message]) -> list[Link]:
     """Links to the contexts in which the messages were created, each of them once."""
     contexts = map(creation_context, islice(_context_headers(messages), _MAX_LINKS))
-    return [Link(each) for each in contexts if each is not None]
+    return [Link(context) for context in contexts if context is not None]
 
 
 def _context_headers(
@@ -320,6 +321,6 @@ def _context_headers(
             yield tuple(zip(names, row, strict=True))
     else:
         yield from dict.fromkeys(
-            tuple(each for each in message.headers() or () if each[0] in names)
+            tuple(header for header in message.headers() or () if header[0] in names)
             for message in messages
         )

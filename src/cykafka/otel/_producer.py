@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
@@ -16,13 +16,30 @@ from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.delivery import Delivery, observe
 from cykafka._core.produce.producer import Producer, delivery_callback
 from cykafka.otel._consumer import TracedConsumer
-from cykafka.otel._headers import context_names, copied, creation_context, injected, merged
-from cykafka.otel._spans import Spans, fail, fail_with, key_text, name_of
+from cykafka.otel._spans import (
+    Spans,
+    context_names,
+    copied,
+    creation_context,
+    fail,
+    fail_with,
+    injected,
+    key_text,
+    merged,
+)
+
+if TYPE_CHECKING:
+    from cykafka._core.arrow.read import _ArrowData
+    from cykafka._core.produce.producer import _Column, _ColumnOfHeaders, _Headers, _Numbers
+
+    _Base = Producer  # for the types of the methods that are the producer's
+else:
+    _Base = object
 
 __all__ = ["TracedProducer"]
 
 
-class TracedProducer:
+class TracedProducer(_Base):
     """Sends records through a producer, with a span for each record or batch.
 
     The span begins with the call and ends with the outcome of its records, so it includes the time
@@ -32,7 +49,7 @@ class TracedProducer:
     Parameters
     ----------
     producer : Producer
-        Also a SerializingProducer. The caller may go on using it; its attribute is `producer`.
+        Or a SerializingProducer. You can still use it directly, also as attribute `producer`.
     tracer_provider : TracerProvider, optional
         By default OpenTelemetry's global one.
     """
@@ -52,7 +69,7 @@ class TracedProducer:
         callback: Callable[[KafkaError | None, Message], object] | None = None,
         on_delivery: Callable[[KafkaError | None, Message], object] | None = None,
         timestamp: int = 0,
-        headers: Any = None,
+        headers: _Headers | None = None,
         timeout: float | None = 0,
     ) -> None:
         """Queue a record as ``Producer.produce()`` does, with a span ``send <topic>``.
@@ -75,17 +92,15 @@ class TracedProducer:
             own = delivery_callback(self.producer)
         record_headers = copied(headers)
         created = creation_context(record_headers)
-        span = self._spans.tracer.start_span(
-            name_of("send", topic),
-            kind=SpanKind.CLIENT if created else SpanKind.PRODUCER,
-            attributes=self._spans.attributes(
-                "send",
-                "send",
-                topic,
-                destination__partition__id=_number(partition),
-                kafka__message__key=key_text(key),
-                kafka__message__tombstone=True if value is None else None,
-            ),
+        span = self._spans.start(
+            SpanKind.CLIENT if created else SpanKind.PRODUCER,
+            "send",
+            topic,
+            {
+                "destination.partition.id": _number(partition),
+                "kafka.message.key": key_text(key),
+                "kafka.message.tombstone": True if value is None else None,
+            },
             links=[Link(created)] if created else None,
         )
         if created is None:
@@ -96,7 +111,7 @@ class TracedProducer:
             if own is not None:
                 own(error, message)
 
-        try:
+        with _failing(span):
             self.producer.produce(
                 topic,
                 value=value,
@@ -107,21 +122,16 @@ class TracedProducer:
                 headers=record_headers or None,
                 timeout=timeout,
             )
-        except BaseException as error:
-            if span.is_recording():  # otherwise its record was queued, and a callback raised
-                fail_with(span, error)
-                span.end()
-            raise
 
     def publish(
         self,
         topic: str | Sequence[str],
-        values: Any,
+        values: _Column | None,
         *,
-        keys: Any = None,
-        headers: Any = None,
-        timestamps: Any = None,
-        partitions: Any = None,
+        keys: _Column | None = None,
+        headers: _ColumnOfHeaders | None = None,
+        timestamps: _Numbers | None = None,
+        partitions: _Numbers | None = None,
         timeout: float | None = None,
         context: Literal["batch", "record"] | None = None,
     ) -> Delivery:
@@ -157,13 +167,9 @@ class TracedProducer:
         links: list[Link] = []
         if context == "record":
             headers, links = self._created(topic, values, keys, headers)
-        span = self._spans.tracer.start_span(
-            name_of("send", name),
-            kind=SpanKind.PRODUCER if context == "batch" else SpanKind.CLIENT,
-            attributes=self._spans.attributes("send", "send", name),
-            links=links,
-        )
-        try:
+        kind = SpanKind.PRODUCER if context == "batch" else SpanKind.CLIENT
+        span = self._spans.start(kind, "send", name, links=links)
+        with _failing(span):
             if context == "batch":
                 headers = _with_context(headers, injected(trace.set_span_in_context(span)))
             delivery = self.producer.publish(
@@ -175,41 +181,50 @@ class TracedProducer:
                 partitions=partitions,
                 timeout=timeout,
             )
-        except BaseException as error:
-            fail_with(span, error)
-            span.end()
-            raise
         observe(delivery, lambda done: _end_batch(span, done))
         return delivery
 
-    def publish_arrow(self, topic: str | None, data: Any, **columns: Any) -> Delivery:
+    def publish_arrow(
+        self,
+        topic: str | None,
+        data: _ArrowData,
+        *,
+        key: str | None = None,
+        value: str | None = "value",
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+        timeout: float | None = None,
+    ) -> Delivery:
         """Send Arrow data as ``Producer.publish_arrow()`` does, with one span and no context.
 
         Parameters
         ----------
-        topic, data, **columns
+        topic, data, key, value, headers, timestamp, partition, timeout
             As for ``Producer.publish_arrow()``.
 
         Returns
         -------
         Delivery
         """
-        span = self._spans.tracer.start_span(
-            name_of("send", topic),
-            kind=SpanKind.CLIENT,
-            attributes=self._spans.attributes("send", "send", topic),
-        )
-        try:
-            delivery = self.producer.publish_arrow(topic, data, **columns)
-        except BaseException as error:
-            fail_with(span, error)
-            span.end()
-            raise
+        span = self._spans.start(SpanKind.CLIENT, "send", topic)
+        with _failing(span):
+            delivery = self.producer.publish_arrow(
+                topic,
+                data,
+                key=key,
+                value=value,
+                headers=headers,
+                timestamp=timestamp,
+                partition=partition,
+                timeout=timeout,
+            )
         observe(delivery, lambda done: _end_batch(span, done))
         return delivery
 
+    # The producer's block does not take a TracedConsumer, and binds the producer.
     @contextmanager
-    def transaction(
+    def transaction(  # type: ignore[override]
         self, consumer: Consumer | TracedConsumer | None = None, timeout: float | None = None
     ) -> Iterator[Self]:
         """A block as ``Producer.transaction()``; ``as`` binds this object.
@@ -224,7 +239,11 @@ class TracedProducer:
             yield self
 
     def _created(
-        self, topic: str | Sequence[str], values: Any, keys: Any, headers: Any
+        self,
+        topic: str | Sequence[str],
+        values: _Column | None,
+        keys: _Column | None,
+        headers: _ColumnOfHeaders | None,
     ) -> tuple[list[Any], list[Link]]:
         """Make a span for each record; return the headers of the records, and the links."""
         column = values if values is not None else keys
@@ -240,11 +259,7 @@ class TracedProducer:
         for at, name in zip(range(len(rows)), topics, strict=False):  # publish() checks them
             context = creation_context(rows[at])
             if context is None:
-                span = self._spans.tracer.start_span(
-                    name_of("create", name),
-                    kind=SpanKind.PRODUCER,
-                    attributes=self._spans.attributes("create", "create", name),
-                )
+                span = self._spans.start(SpanKind.PRODUCER, "create", name)
                 rows[at] = merged(rows[at], injected(trace.set_span_in_context(span)))
                 context = span.get_span_context()
                 span.end()
@@ -270,15 +285,29 @@ class TracedProducer:
     ) -> None:
         self.producer.__exit__(exc_type, exc_value, exc_traceback)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "producer":  # not set yet: a copy, or a failed __init__()
-            raise AttributeError(name)
-        return getattr(self.producer, name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "producer":  # not set yet: a copy, or a failed __init__()
+                raise AttributeError(name)
+            return getattr(self.producer, name)
 
 
-def _number(partition: Any) -> str | None:
+def _number(partition: object) -> str | None:
     """The partition as an attribute; None if it is not known, or the producer will refuse it."""
     return str(partition) if isinstance(partition, int) and partition >= 0 else None
+
+
+@contextmanager
+def _failing(span: Span) -> Iterator[None]:
+    """End the span if the block raises, unless it has ended: a callback of its record raised."""
+    try:
+        yield
+    except BaseException as error:
+        if span.is_recording():
+            fail_with(span, error)
+            span.end()
+        raise
 
 
 def _end(span: Span, error: KafkaError | None, message: Message) -> None:
@@ -311,7 +340,7 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
         columns = [(name, _column(name, value, count)) for name, value in headers.items()]
         return [[(name, column[row]) for name, column in columns] for row in range(count)]
     if isinstance(headers, Sequence):
-        return [copied(each) for each in headers]
+        return [copied(row) for row in headers]
     raise TypeError(
         "headers: a context cannot be added to this form; expected a mapping or a sequence, "
         f"got {type(headers).__name__}"

@@ -1,11 +1,25 @@
-"""Spans by OpenTelemetry's semantic conventions for Kafka (version 1.44, in development)."""
+"""Spans by OpenTelemetry's semantic conventions for Kafka (version 1.44, in development).
+
+Records carry contexts of traces in their headers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from opentelemetry import trace
-from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import Getter, Setter
+from opentelemetry.trace import (
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+)
 from opentelemetry.util.types import AttributeValue
 
 from cykafka._core.client.handle import Handle
@@ -13,15 +27,17 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.library import __version__
 from cykafka._core.common.message import Message
 
-__all__ = ["Attributes", "Spans", "cause", "fail", "fail_with", "key_text", "name_of"]
-
-Attributes: TypeAlias = dict[str, AttributeValue]
+_Attributes: TypeAlias = dict[str, AttributeValue]
+Header: TypeAlias = tuple[Any, Any]
+"""Name and value; a producer's are checked by the producer, after this package has seen them."""
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
+# The types of operations that do not have the operation's name.
+_TYPES = {"poll": "receive", "commit": "settle"}
 
 
 class Spans:
-    """The tracer of a client, and the attributes that all its spans have.
+    """Makes the spans of a client.
 
     Raises
     ------
@@ -37,54 +53,97 @@ class Spans:
                 f"expected a {expected.__name__}, got {type(client).__name__}; "
                 "asynchronous and wrapped clients cannot be traced"
             )
-        self.tracer: Tracer = trace.get_tracer(
+        self._tracer = trace.get_tracer(
             "cykafka", __version__, tracer_provider, schema_url=_SCHEMA
         )
         config = client.configuration()
-        self._base: Attributes = {"messaging.system": "kafka"}
+        self._base: _Attributes = {"messaging.system": "kafka"}
         if config["client.id"]:
             self._base["messaging.client.id"] = config["client.id"]
         self._base |= _server(config["bootstrap.servers"] or "")
         if config["group.id"]:
             self._base["messaging.consumer.group.name"] = config["group.id"]
 
-    def attributes(self, name: str, kind: str, topic: str | None, **more: Any) -> Attributes:
-        """The attributes of an operation; those that are None are left out.
+    def start(
+        self,
+        kind: SpanKind,
+        operation: str,
+        topic: str | None,
+        attributes: Mapping[str, Any] = {},
+        **options: Any,
+    ) -> Span:
+        """A span that begins.
 
         Parameters
         ----------
-        name, kind : str
-            The operation's name and type, such as ``poll`` and ``receive``.
+        kind : SpanKind
+        operation : str
+            Such as ``poll``.
         topic : str or None
             None if there are several.
-        **more
-            Further attributes without the prefix ``messaging.``; ``__`` stands for a dot.
+        attributes : mapping
+            Further attributes, without the prefix ``messaging.``; those that are None are left
+            out.
+        **options
+            Further arguments of ``Tracer.start_span()``.
         """
-        chosen: dict[str, Any] = {
-            "operation.name": name,
-            "operation.type": kind,
+        chosen = self._attributes(operation, topic, attributes)
+        name = _name(operation, topic)
+        return self._tracer.start_span(name, kind=kind, attributes=chosen, **options)
+
+    @contextmanager
+    def current(
+        self,
+        kind: SpanKind,
+        operation: str,
+        topic: str | None,
+        attributes: Mapping[str, Any] = {},
+        **options: Any,
+    ) -> Iterator[Span]:
+        """A block with a span as by `start`, which is the current span in it.
+
+        An exception sets the span's status, and propagates.
+        """
+        with self._tracer.start_as_current_span(
+            _name(operation, topic),
+            kind=kind,
+            attributes=self._attributes(operation, topic, attributes),
+            record_exception=False,
+            set_status_on_exception=False,
+            **options,
+        ) as span:
+            try:
+                yield span
+            except Exception as error:
+                fail_with(span, error)
+                raise
+
+    def _attributes(
+        self, operation: str, topic: str | None, more: Mapping[str, Any]
+    ) -> _Attributes:
+        chosen = {
+            "operation.name": operation,
+            "operation.type": _TYPES.get(operation, operation),
             "destination.name": topic,
-            **{key.replace("__", "."): value for key, value in more.items()},
+            **more,
         }
         return self._base | {
             f"messaging.{key}": value for key, value in chosen.items() if value is not None
         }
 
-    def of_message(self, name: str, kind: str, message: Message) -> Attributes:
-        """The attributes of an operation on one message that was read."""
-        partition, offset = message.partition(), message.offset()
-        return self.attributes(
-            name,
-            kind,
-            message.topic(),
-            destination__partition__id=None if partition is None else str(partition),
-            kafka__offset=offset if offset is not None and offset >= 0 else None,
-            kafka__message__key=key_text(message.key()),
-            kafka__message__tombstone=True if message.value() is None else None,
-        )
+
+def message_attributes(message: Message) -> dict[str, Any]:
+    """The attributes of a message that was read, for `Spans.start`."""
+    partition, offset = message.partition(), message.offset()
+    return {
+        "destination.partition.id": None if partition is None else str(partition),
+        "kafka.offset": offset if offset is not None and offset >= 0 else None,
+        "kafka.message.key": key_text(message.key()),
+        "kafka.message.tombstone": True if message.value() is None else None,
+    }
 
 
-def _server(bootstrap_servers: str) -> Attributes:
+def _server(bootstrap_servers: str) -> _Attributes:
     """The address of the broker, if only one is configured."""
     server = bootstrap_servers.strip().rpartition("://")[2]
     host, separator, port = server.rpartition(":")
@@ -95,8 +154,7 @@ def _server(bootstrap_servers: str) -> Attributes:
     return {"server.address": host.strip("[]"), "server.port": int(port)}
 
 
-def name_of(operation: str, topic: str | None) -> str:
-    """The name of a span."""
+def _name(operation: str, topic: str | None) -> str:
     return operation if topic is None else f"{operation} {topic}"
 
 
@@ -133,3 +191,86 @@ def fail_with(span: Span, error: BaseException) -> None:
         span.set_attribute("error.type", f"{module}{kind.__qualname__}")
         span.set_status(Status(StatusCode.ERROR, str(error)))
     span.record_exception(error)
+
+
+# -- contexts in the headers of records
+
+
+class _Getter(Getter[Sequence[Header]]):
+    def get(self, carrier: Sequence[Header], key: str) -> list[str] | None:
+        found = [
+            _text(header[1])
+            for header in carrier
+            if _header_name(header) == key and header[1] is not None
+        ]
+        return found or None
+
+    def keys(self, carrier: Sequence[Header]) -> list[str]:
+        return [_header_name(header) for header in carrier]
+
+
+class _Setter(Setter[list[Header]]):
+    def set(self, carrier: list[Header], key: str, value: str) -> None:
+        carrier.append((key, value.encode()))
+
+
+_getter, _setter = _Getter(), _Setter()
+
+
+def _header_name(header: Any) -> str:
+    """The header's name; empty if the producer will refuse it."""
+    return _text(header[0]) if isinstance(header, (tuple, list)) and len(header) == 2 else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    is_text = isinstance(value, (bytes, bytearray, memoryview))
+    return bytes(value).decode("utf-8", "replace") if is_text else ""
+
+
+def copied(headers: Any) -> list[Header]:
+    """The headers of one record as a new list."""
+    if headers is None:
+        return []
+    if isinstance(headers, Mapping):
+        return list(headers.items())
+    if not isinstance(headers, Iterable):
+        raise TypeError(
+            f"headers: expected a dict or a list of (name, value), got {type(headers).__name__}"
+        )
+    return list(headers)
+
+
+def context_names() -> set[str]:
+    """The names of headers that the configured propagator writes."""
+    return propagate.get_global_textmap().fields
+
+
+def extracted(headers: Sequence[Header]) -> Context:
+    """The context in the headers, without that of the caller."""
+    return propagate.extract(headers, Context(), _getter)
+
+
+def creation_context(headers: Sequence[Header]) -> SpanContext | None:
+    """The context in which a record was created; None if its headers have none."""
+    if not headers:
+        return None
+    context = trace.get_current_span(extracted(headers)).get_span_context()
+    return context if context.is_valid else None
+
+
+def injected(context: Context) -> list[Header]:
+    """The headers that carry the context."""
+    headers: list[Header] = []
+    propagate.inject(headers, context, _setter)
+    return headers
+
+
+def merged(headers: list[Header], carried: list[Header]) -> list[Header]:
+    """The headers and those that carry a context, which replace others of the same name.
+
+    The first ``traceparent`` counts for a consumer, so one that is not valid must not stay.
+    """
+    names = {name for name, _ in carried}
+    return [*(header for header in headers if _header_name(header) not in names), *carried]

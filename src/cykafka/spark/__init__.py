@@ -1,7 +1,8 @@
 """Kafka in PySpark: a data source, a sink and ready-made jobs.
 
-After ``pip install cykafka[spark]``, ``spark.read.format("cykafka")`` finds the source through the
-module ``pyspark_cykafka``. If the session is older than the installation, call `register`.
+After ``pip install cykafka[spark]``, ``spark.read.format("cykafka")`` finds the source
+automatically, through the module ``pyspark_cykafka``. In a session that started before the
+installation, call `register`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("cykafka")`` with a session that did not find it by itself.
+    """Register ``format("cykafka")`` with a session that did not find the source automatically.
 
     Parameters
     ----------
@@ -26,6 +27,6 @@ def register(spark: SparkSession) -> None:
     ImportError
         pyspark (4.0 or newer) or pyarrow is missing.
     """
-    from cykafka.spark.source import CyKafkaDataSource
+    from cykafka.spark.data_source import CyKafkaDataSource
 
     spark.dataSource.register(CyKafkaDataSource)

@@ -2,7 +2,7 @@
 
 import sys
 
-from cykafka.internal import run_app
+from cykafka.internal.command_lines import run_app
 
 if __name__ == "__main__":
     sys.exit(run_app("cykafka.spark.jobs.command", None, extra="spark"))

@@ -14,11 +14,11 @@ __all__ = ["OLDEST", "JavaError", "find_java", "java_version"]
 
 # The oldest version that Spark 4 supports.
 OLDEST = 17
-# The versions that Spark is tested with. They are preferred; else the oldest sufficient one.
+# The versions that Spark is tested with.
 _TRIED = (17, 21)
 
 _TIMEOUT_S = 60
-# Glob patterns of the folders into which packages install Java.
+# Glob patterns for the directories into which packages install Java.
 _PLACES = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
@@ -45,62 +45,51 @@ class JavaError(RuntimeError):
 
 
 def find_java() -> Path:
-    """The home of a Java that is new enough for Spark: a value for JAVA_HOME.
+    """Return the home of a Java that is new enough for Spark: a value for JAVA_HOME.
 
-    The first of these that exists:
-
-    1. JAVA_HOME, if its version is 17 or newer,
-    2. the Java on PATH, if its version is 17 to 21,
-    3. Java 17, else 21, in the usual folders,
-    4. a newer Java on PATH,
-    5. the oldest newer Java in the usual folders.
+    JAVA_HOME takes precedence. Otherwise Java 17 and 21 are preferred, then the Java on PATH, then
+    the oldest version in the usual directories.
 
     Raises
     ------
     JavaError
-        There is none. The message says what was found, and how to install one.
+        This machine has no such Java. The message lists what was found and how to install Java.
     """
-    seen: dict[Path, str] = {}
-    too_new = None
-    for name, home in _nearest():
-        version = java_version(home)
-        if version is not None and version >= OLDEST:
-            if name == "JAVA_HOME" or version <= max(_TRIED):
-                return home
-            too_new = home
-        else:
-            what = "no working Java" if version is None else f"Java {version}"
-            seen.setdefault(home, f"{name}: {home}, {what}")
-    found = [(version, home) for home in _usual() if (version := java_version(home)) is not None]
-    fit = [(version not in _TRIED, version, home) for version, home in found if version >= OLDEST]
-    if fit and (too_new is None or not min(fit)[0]):
-        return min(fit)[2]
-    if too_new is not None:
-        return too_new
-    for version, home in found:
-        seen.setdefault(home, f"{home}, Java {version}")
-    told = "; ".join(seen.values()) or "none"
-    raise JavaError(f"Spark needs Java {OLDEST} or newer. Found: {told}.\n{_HOW}")
+    found: dict[Path, tuple[str, int | None]] = {}
+    for where, home in _candidates():
+        if home not in found:
+            found[home] = (where, java_version(home))
+    fit = [
+        (where != "JAVA_HOME", version not in _TRIED, where != "PATH", version, home)
+        for home, (where, version) in found.items()
+        if version is not None and version >= OLDEST
+    ]
+    if fit:
+        return min(fit)[-1]
+    tried = "; ".join(
+        f"{where}: {home}, {'no working Java' if version is None else f'Java {version}'}"
+        for home, (where, version) in found.items()
+    )
+    raise JavaError(f"Spark needs Java {OLDEST} or newer. Found: {tried or 'none'}.\n{_HOW}")
 
 
-def _nearest() -> Iterator[tuple[str, Path]]:
+def _candidates() -> Iterator[tuple[str, Path]]:
     if chosen := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(chosen)
     if java := shutil.which("java"):
-        # It is usually a link to the selected version: resolve it to find the home.
+        # `java` is usually a link to the selected version: resolve the link to find the home.
         yield "PATH", Path(java).resolve().parent.parent
-
-
-def _usual() -> list[Path]:
     homes = [Path(prefix) / "lib" / "jvm" for prefix in (sys.prefix, sys.base_prefix)]
     for pattern in _PLACES:
         path = Path(pattern).expanduser()
         homes += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-    return [home for home in homes if (home / "bin" / "java").is_file()]
+    for home in homes:
+        if (home / "bin" / "java").is_file():
+            yield "directory", home
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of the Java in this folder; None if it has no working Java."""
+    """Return the major version of the Java in a directory, or None without a working Java."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None

@@ -7,22 +7,24 @@
 
     spark.streams.addListener(QueryMetrics())
     start_http_server(9464)
+
+`BatchMetrics` are the metrics that queries and jobs share.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 try:
-    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
     from pyspark.sql.streaming.listener import StreamingQueryListener
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: pip install 'cykafka[spark]'") from error
 
-from cykafka.spark.batch_metrics import BatchMetrics
-from cykafka.spark.progress import lag_of
+from cykafka.spark.source.offsets import Offsets, lag_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -32,25 +34,87 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-__all__ = ["QueryMetrics"]
+__all__ = ["BatchMetrics", "QueryMetrics"]
+
+_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class BatchMetrics:
+    """Micro-batch durations and lag, for one or more queries.
+
+    Parameters
+    ----------
+    prefix : str
+        The prefix of the metric names.
+    label : str
+        The label with the query's name.
+    registry : CollectorRegistry
+    """
+
+    def __init__(self, prefix: str, label: str, registry: CollectorRegistry) -> None:
+        self._seconds = Histogram(
+            f"{prefix}_batch_seconds",
+            "Time of micro-batches.",
+            [label],
+            registry=registry,
+            buckets=_BUCKETS_S,
+        )
+        self._phases = Gauge(
+            f"{prefix}_last_batch_phase_seconds",
+            "Time of the last micro-batch by its phases, as Spark names them (durationMs).",
+            [label, "phase"],
+            registry=registry,
+        )
+        self._ended = Gauge(
+            f"{prefix}_last_batch_timestamp_seconds",
+            "When the last micro-batch ended, since 1970.",
+            [label],
+            registry=registry,
+        )
+        self._lag = Gauge(
+            f"{prefix}_lag_records",
+            "Offsets that the query has not read, at its last report.",
+            [label, "topic", "partition"],
+            registry=registry,
+        )
+        self._places: dict[str, Offsets] = {}
+
+    def take(self, name: str, report: Mapping[str, Any]) -> None:
+        """Add a finished micro-batch's report."""
+        # The first micro-batch's report lacks the phase triggerExecution, but has a duration.
+        total = report.get("batchDuration", 0) / 1000
+        self._seconds.labels(name).observe(total)
+        for phase, ms in (report.get("durationMs") or {}).items():
+            if phase != "triggerExecution":
+                self._phases.labels(name, phase).set(ms / 1000)
+        began = datetime.fromisoformat(report["timestamp"]).timestamp()
+        self._ended.labels(name).set(began + total)
+
+    def set_lag(self, name: str, lag: Offsets) -> None:
+        """Replace a query's lag: offsets by topic and partition."""
+        for place in self._places.get(name, {}).keys() - lag.keys():
+            self._lag.remove(name, *place)
+        for (topic, partition), offsets in lag.items():
+            self._lag.labels(name, topic, partition).set(offsets)
+        self._places[name] = dict(lag)
 
 
 class QueryMetrics(StreamingQueryListener):
-    """Exports the progress of all streaming queries of a session to Prometheus.
+    """Exports the progress of all streaming queries in a session to Prometheus.
 
-    The label ``query`` is the query's name (``queryName()``), or its id if it has none. The
-    metrics are those of any query; the lag is known of those that read Kafka, by this source or by
-    Spark's connector.
+    The label ``query`` is the query's name (``queryName()``), or the query's id without a name.
+    The listener reports the lag only for queries that read Kafka, through this source or Spark's
+    own connector.
 
     Parameters
     ----------
     registry : CollectorRegistry, optional
-        Where the metrics are registered. Default: Prometheus's own registry.
+        Where to register the metrics. Default: Prometheus's global registry.
 
     Raises
     ------
     ValueError
-        The registry has such metrics already.
+        The registry already contains these metrics.
     """
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
@@ -100,7 +164,7 @@ class QueryMetrics(StreamingQueryListener):
         self.take(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        # The event has no name. A query that began before this listener has none so far.
+        # The event lacks the name. The name of a query older than this listener is not known yet.
         name = self._names.get(str(event.id))
         if name is not None:
             self._reported.labels(name).set_to_current_time()
@@ -124,7 +188,7 @@ class QueryMetrics(StreamingQueryListener):
         self._active.labels(name).set(1)
         self._reported.labels(name).set_to_current_time()
         self._records.labels(name).inc(report.get("numInputRows") or 0)
-        # -1: the sink does not count them.
+        # -1: the sink does not count the rows.
         self._written.labels(name).inc(max(0, (report.get("sink") or {}).get("numOutputRows", -1)))
         self._batches.take(name, report)
         self._batches.set_lag(name, lag_of(report))

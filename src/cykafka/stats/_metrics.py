@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from cykafka.stats._model import Broker, Partition, Statistics, Topic
-from cykafka.stats._snapshot import TopicTotals
 
 __all__ = [
     "OF_BROKER",
@@ -16,8 +15,9 @@ __all__ = [
     "QUANTILES",
     "TOTAL_OF_TOPIC",
     "WINDOWS",
-    "Summary",
+    "TopicTotals",
     "ValueOf",
+    "WindowSummary",
 ]
 
 _T = TypeVar("_T")
@@ -58,7 +58,9 @@ def _lag(lag: int, partition: Partition) -> int | None:
 
 def _lags(value: Callable[[Partition], int | None]) -> Callable[[Topic], float | None]:
     def total(topic: Topic) -> float | None:
-        known = [lag for each in topic.partitions.values() if (lag := value(each)) is not None]
+        known = [
+            lag for partition in topic.partitions.values() if (lag := value(partition)) is not None
+        ]
         return sum(known) if known else None
 
     return total
@@ -199,6 +201,17 @@ OF_BROKER: tuple[ValueOf[Broker], ...] = (
     ),
 )
 
+
+class TopicTotals(NamedTuple):
+    """Totals of a topic, over all its partitions."""
+
+    records_sent: int = 0
+    bytes_sent: int = 0
+    records_received: int = 0
+    bytes_received: int = 0
+    outdated_records: int = 0
+
+
 TOTAL_OF_TOPIC: tuple[ValueOf[TopicTotals], ...] = (
     ValueOf("cykafka_topic_sent_records_total", "Records sent.", lambda total: total.records_sent),
     ValueOf("cykafka_topic_sent_bytes_total", "Bytes sent.", lambda total: total.bytes_sent),
@@ -306,7 +319,7 @@ OF_PARTITION: tuple[ValueOf[Partition], ...] = (
 )
 
 
-class Summary(NamedTuple):
+class WindowSummary(NamedTuple):
     """A metric of a window of the statistics."""
 
     name: str
@@ -319,34 +332,34 @@ class Summary(NamedTuple):
 
 # By the window's attribute.
 WINDOWS = {
-    "queue_latency_us": Summary(
+    "queue_latency_us": WindowSummary(
         "cykafka_broker_queue_latency_seconds",
         "Time that records wait in the producer's queue.",
         "broker",
         1e6,
     ),
-    "outbuf_latency_us": Summary(
+    "outbuf_latency_us": WindowSummary(
         "cykafka_broker_outbuf_latency_seconds",
         "Time that requests wait to be written to the socket.",
         "broker",
         1e6,
     ),
-    "rtt_us": Summary(
+    "rtt_us": WindowSummary(
         "cykafka_broker_rtt_seconds",
         "Time from a request to its response.",
         "broker",
         1e6,
     ),
-    "throttle_ms": Summary(
+    "throttle_ms": WindowSummary(
         "cykafka_broker_throttle_seconds",
         "Time that the broker asked the client to wait.",
         "broker",
         1e3,
     ),
-    "batch_size": Summary(
+    "batch_size": WindowSummary(
         "cykafka_topic_batch_bytes", "Bytes of the batches that were sent.", "topic", 1
     ),
-    "batch_count": Summary(
+    "batch_count": WindowSummary(
         "cykafka_topic_batch_records", "Records in the batches that were sent.", "topic", 1
     ),
 }

@@ -233,7 +233,7 @@ class ProducerId(msgspec.Struct, frozen=True):
 
 
 class FatalError(msgspec.Struct, frozen=True):
-    """The error after which the client cannot go on."""
+    """The error after which the client is unusable."""
 
     error: str = ""
     reason: str = ""
@@ -301,7 +301,7 @@ def parse(json: str | bytes) -> Statistics:
     ----------
     json : str or bytes
         librdkafka's JSON. Fields that this version does not know are skipped. librdkafka does not
-        escape quotation marks in ``client.id`` and in texts of errors; they are read all the same.
+        escape quotation marks in ``client.id`` and in error texts; this function still reads them.
 
     Returns
     -------

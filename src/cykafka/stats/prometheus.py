@@ -15,9 +15,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -39,10 +40,10 @@ from cykafka.stats._metrics import (
     QUANTILES,
     TOTAL_OF_TOPIC,
     WINDOWS,
+    TopicTotals,
     ValueOf,
 )
-from cykafka.stats._model import Broker, Partition, Window, parse
-from cykafka.stats._snapshot import Snapshot, next_snapshot, windows_of
+from cykafka.stats._model import Broker, Partition, Statistics, Topic, Window, parse
 
 __all__ = ["StatisticsCollector"]
 
@@ -53,7 +54,33 @@ _STALE_INTERVALS = 3
 _STALE_S = 60.0
 _T = TypeVar("_T")
 
+_NEW = Partition()
 _CLIENT = ["client", "client_id", "type", "group"]
+
+
+class _Observations(NamedTuple):
+    """The measurements of all windows together."""
+
+    number: int = 0
+    sum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A client's newest statistics, and the totals that they lead to.
+
+    A topic's or broker's totals continue as long as the client uses the topic or broker.
+    """
+
+    statistics: Statistics
+    group: str
+    arrived_s: float
+    """time of a monotonic clock"""
+    interval_s: float
+    """seconds between the two newest statistics"""
+    topics: dict[str, TopicTotals] = field(default_factory=dict)
+    windows: dict[tuple[str, str], _Observations] = field(default_factory=dict)
+    """by the name of the window's attribute and the name of the topic or broker"""
 
 
 class StatisticsCollector(Collector):
@@ -100,7 +127,7 @@ class StatisticsCollector(Collector):
         # A finalizer or a signal handler may close another client, whose statistics then arrive
         # in a thread that has the lock.
         self._lock = threading.RLock()
-        self._clients: dict[str, Snapshot] = {}
+        self._clients: dict[str, _Snapshot] = {}
         self._unreadable = 0
 
     def _locked(self) -> threading.RLock:
@@ -171,7 +198,7 @@ class StatisticsCollector(Collector):
             before = self._clients.get(statistics.name)
             if before is None:
                 self._live()  # forgets closed clients, also if nothing scrapes
-            self._clients[statistics.name] = next_snapshot(before, statistics, group, monotonic())
+            self._clients[statistics.name] = _next_snapshot(before, statistics, group, monotonic())
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without values, by which a registry finds duplicates."""
@@ -183,7 +210,7 @@ class StatisticsCollector(Collector):
             clients, unreadable = self._live(), self._unreadable
         return self._metrics(clients, unreadable)
 
-    def _metrics(self, clients: list[Snapshot], unreadable: int) -> Iterator[Metric]:
+    def _metrics(self, clients: list[_Snapshot], unreadable: int) -> Iterator[Metric]:
         yield CounterMetricFamily(
             "cykafka_unreadable_statistics", "Statistics that were skipped.", unreadable
         )
@@ -208,7 +235,7 @@ class StatisticsCollector(Collector):
                 OF_PARTITION, ["topic", "partition"], _numbered_partitions, clients
             )
 
-    def _live(self) -> list[Snapshot]:
+    def _live(self) -> list[_Snapshot]:
         """The clients whose statistics still come; the others are forgotten. With the lock."""
         now = monotonic()
         for name, client in list(self._clients.items()):
@@ -218,12 +245,71 @@ class StatisticsCollector(Collector):
         return list(self._clients.values())
 
 
-def _labels(client: Snapshot) -> list[str]:
+def _next_snapshot(
+    before: _Snapshot | None, statistics: Statistics, group: str, arrived_s: float
+) -> _Snapshot:
+    """The snapshot after these statistics."""
+    earlier = before.statistics if before else Statistics()
+    topics = {}
+    for name, topic in statistics.topics.items():
+        total = before.topics.get(name, TopicTotals()) if before else TopicTotals()
+        topics[name] = _add(total, topic, earlier.topics.get(name, Topic()))
+    windows = {}
+    for key, window in _windows_of(statistics):
+        seen = before.windows.get(key, _Observations()) if before else _Observations()
+        windows[key] = _Observations(seen.number + window.count, seen.sum + window.sum)
+    # The first statistics come one interval after the client was made.
+    interval_us = statistics.clock_us - earlier.clock_us if before else statistics.age_us
+    return _Snapshot(statistics, group, arrived_s, max(0, interval_us) / 1e6, topics, windows)
+
+
+def _windows_of(statistics: Statistics) -> Iterator[tuple[tuple[str, str], Window]]:
+    """Every window, with the name of its attribute and the name of its topic or broker."""
+    objects: tuple[tuple[tuple[str, ...], dict[str, Broker] | dict[str, Topic]], ...] = (
+        (("queue_latency_us", "outbuf_latency_us", "rtt_us", "throttle_ms"), statistics.brokers),
+        (("batch_size", "batch_count"), statistics.topics),
+    )
+    for attributes, by_name in objects:
+        for name, counted in by_name.items():
+            for attribute in attributes:
+                yield (attribute, name), getattr(counted, attribute)
+
+
+def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
+    """Add what came since the earlier statistics, partition by partition.
+
+    A sum of the partitions would decrease when librdkafka forgets one of them, and Prometheus
+    would take that for a restart.
+    """
+    sent = sent_bytes = received = received_bytes = outdated = 0
+    for number, now in topic.partitions.items():
+        then = earlier.partitions.get(number, _NEW)
+        if (
+            then.records > now.records
+            or then.records_sent > now.records_sent
+            or then.records_received > now.records_received
+        ):
+            then = _NEW  # librdkafka forgot the partition and counts from 0 again
+        sent += now.records_sent - then.records_sent
+        sent_bytes += now.bytes_sent - then.bytes_sent
+        received += now.records_received - then.records_received
+        received_bytes += now.bytes_received - then.bytes_received
+        outdated += now.outdated_records - then.outdated_records
+    return TopicTotals(
+        total.records_sent + sent,
+        total.bytes_sent + sent_bytes,
+        total.records_received + received,
+        total.bytes_received + received_bytes,
+        total.outdated_records + outdated,
+    )
+
+
+def _labels(client: _Snapshot) -> list[str]:
     statistics = client.statistics
     return [statistics.name, statistics.client_id, statistics.type, client.group]
 
 
-def _brokers(client: Snapshot) -> list[tuple[list[str], Broker]]:
+def _brokers(client: _Snapshot) -> list[tuple[list[str], Broker]]:
     # The internal one is no broker: librdkafka keeps partitions without a leader there.
     return [
         ([name], broker)
@@ -232,7 +318,7 @@ def _brokers(client: Snapshot) -> list[tuple[list[str], Broker]]:
     ]
 
 
-def _numbered_partitions(client: Snapshot) -> list[tuple[list[str], Partition]]:
+def _numbered_partitions(client: _Snapshot) -> list[tuple[list[str], Partition]]:
     return [
         ([name, str(number)], partition)
         for name, topic in client.statistics.topics.items()
@@ -244,23 +330,25 @@ def _numbered_partitions(client: Snapshot) -> list[tuple[list[str], Partition]]:
 def _families(
     metrics: tuple[ValueOf[_T], ...],
     labels: list[str],
-    objects: Callable[[Snapshot], list[tuple[list[str], _T]]],
-    clients: list[Snapshot],
+    objects: Callable[[_Snapshot], list[tuple[list[str], _T]]],
+    clients: list[_Snapshot],
 ) -> Iterator[Metric]:
     found = [
-        ([*_labels(client), *names], each) for client in clients for names, each in objects(client)
+        ([*_labels(client), *names], counted)
+        for client in clients
+        for names, counted in objects(client)
     ]
     for metric in metrics:
         kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
         family = kind(metric.name, metric.help, labels=[*_CLIENT, *labels])
-        for names, each in found:
-            value = metric.value(each)
+        for names, counted in found:
+            value = metric.value(counted)
             if value is not None:
                 family.add_metric(names, float(value))
         yield family
 
 
-def _states(clients: list[Snapshot]) -> Iterator[Metric]:
+def _states(clients: list[_Snapshot]) -> Iterator[Metric]:
     """The states by name; only the present state of each client has a series, with the value 1."""
     group = GaugeMetricFamily(
         "cykafka_group_state",
@@ -283,14 +371,14 @@ def _states(clients: list[Snapshot]) -> Iterator[Metric]:
     yield transaction
 
 
-def _summaries(clients: list[Snapshot]) -> Iterator[Metric]:
+def _summaries(clients: list[_Snapshot]) -> Iterator[Metric]:
     families = {
-        attribute: SummaryMetricFamily(each.name, each.help, labels=[*_CLIENT, each.label])
-        for attribute, each in WINDOWS.items()
+        attribute: SummaryMetricFamily(window.name, window.help, labels=[*_CLIENT, window.label])
+        for attribute, window in WINDOWS.items()
     }
     for client in clients:
         brokers = {name for (name,), _ in _brokers(client)}
-        for (attribute, name), window in windows_of(client.statistics):
+        for (attribute, name), window in _windows_of(client.statistics):
             summary, family = WINDOWS[attribute], families[attribute]
             if summary.label == "broker" and name not in brokers:
                 continue

@@ -7,7 +7,7 @@ Java processes. The pytest fixtures ``mock_cluster``, ``mock_cluster_factory``,
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cykafka._core.common.library import live_handles
@@ -25,15 +25,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Import on demand, because pytest imports the plugin, and so this package, in every run.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "live_handles":
-        module = "cykafka._core.common.library"
-    else:
-        module = f"cykafka.testing.{'cluster' if name.startswith('Mock') else 'kafka'}"
-    return getattr(import_module(module), name)
+# Type checkers would take any name for one of this module.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        # Import on demand, because pytest imports the plugin, and so this package, in every run.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "live_handles":
+            module = "cykafka._core.common.library"
+        else:
+            module = f"cykafka.testing.{'cluster' if name.startswith('Mock') else 'kafka'}"
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-import re
 from typing import Any, SupportsIndex
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.near_miss import did_you_mean
+from cykafka._core.common.topic_names import is_topic_name
 
 # The requests that mock brokers answer: Kafka's name -> (key, lowest version, highest version).
 # librdkafka does not check versions against its implementation, so these are the limits of 2.15.1.
@@ -39,8 +39,6 @@ APIS = {
 }
 API_NAMES = {key: name for name, (key, _, _) in APIS.items()}
 
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
 
 def check_int(name: str, value: SupportsIndex, lowest: int, highest: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
@@ -54,7 +52,7 @@ def check_int(name: str, value: SupportsIndex, lowest: int, highest: int) -> int
 def check_topic(name: str, value: str) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
-    if not _TOPIC_NAME.fullmatch(value) or value in (".", ".."):
+    if not is_topic_name(value):
         raise ValueError(f"{name} must be 1 to 249 of A-Z a-z 0-9 . _ -, not {value!r}")
     return value.encode()
 

@@ -12,18 +12,18 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from cykafka.testing._artifacts import LOGGING, classpath, java
+from cykafka.testing._java import JAVA_OPTIONS, LOGGING, classpath, java, run_tool
+from cykafka.testing._listener_security import Security
 from cykafka.testing._node import KafkaNode
 from cykafka.testing._process import HOST, Port, ProcessGroup
-from cykafka.testing._security import Security
-from cykafka.testing._settings import (
+from cykafka.testing._server_properties import (
     PLAINTEXT,
-    Endpoint,
+    SESSION_TIMEOUT,
+    BrokerEndpoint,
     kafka_uuid,
     server_properties,
     write_properties,
 )
-from cykafka.testing._tools import JAVA_OPTIONS, run_tool
 
 _JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xmx256m", "-Djava.awt.headless=true")
 
@@ -62,6 +62,13 @@ class Deployment:
         self._java = java()
         self._classpath = classpath()
         self._options = (*_JAVA_OPTIONS, *java_options)
+        # Nobody takes over from a node alone, so a busy machine that halts it may not fence it.
+        # After a kill the next start waits until the old session has ended: it gets a short one.
+        self._first_start = (
+            ("--override", f"{SESSION_TIMEOUT}=60000")
+            if count == 1 and SESSION_TIMEOUT not in properties
+            else ()
+        )
         self._owner = os.getpid()
         self.nodes: tuple[KafkaNode, ...] = ()
         with ExitStack() as cleaning:
@@ -73,10 +80,10 @@ class Deployment:
             self._security.start(self._group, cleaning)
             controllers = [cleaning.enter_context(Port()) for _ in range(count)]
             self._quorum = {id_: at.address for id_, at in enumerate(controllers, 1)}
-            self._endpoints: list[list[Endpoint]] = []
+            self._endpoints: list[list[BrokerEndpoint]] = []
             for index in range(count):
                 number = cleaning.enter_context(Port(port + index if port else 0)).number
-                plain = Endpoint(PLAINTEXT, "PLAINTEXT", HOST, number)
+                plain = BrokerEndpoint(PLAINTEXT, "PLAINTEXT", HOST, number)
                 secured = {name: cleaning.enter_context(Port()).number for name in listeners}
                 self._endpoints.append([plain, *self._security.endpoints(secured)])
             self.nodes = tuple(self._node(id_, properties, timeout) for id_ in range(1, count + 1))
@@ -145,6 +152,7 @@ class Deployment:
             self._classpath,
             "kafka.Kafka",
             str(properties),
+            *(() if log.exists() else self._first_start),
         ]
         return self._group.start(command, log)
 

@@ -11,9 +11,15 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from cykafka.testing._artifacts import apt_command
-from cykafka.testing._errors import KafkaClusterError, NoBrokerError
-from cykafka.testing._process import HOST, Port, ProcessGroup, run_program
+from cykafka.testing._java import apt_command
+from cykafka.testing._process import (
+    HOST,
+    KafkaClusterError,
+    NoBrokerError,
+    Port,
+    ProcessGroup,
+    run_program,
+)
 
 _REALM = "CYKAFKA.TEST"
 _PACKAGES = "krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"

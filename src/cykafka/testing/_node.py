@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cykafka._core.common.naming import public
-from cykafka.testing._errors import KafkaClusterError
+from cykafka.testing._process import KafkaClusterError
 
 _READY = b"Kafka Server started"
 _LOOK_S = 0.05

@@ -1,4 +1,4 @@
-"""Runs programs, starts processes that never outlive this one, and reserves ports for servers."""
+"""Programs, processes that never outlive this one, ports for servers, and errors of clusters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from cykafka._core.common.naming import public
+
 HOST = "127.0.0.1"
 # At the end of the pipe it kills the group and removes its folder. A dying process may still
 # write a file meanwhile, so it tries twice.
@@ -21,6 +23,16 @@ kill -s KILL -- "-$1" 2>/dev/null
 rm -rf -- "$2" 2>/dev/null || { sleep 1; rm -rf -- "$2"; }
 """
 _groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+
+
+@public("cykafka.testing")
+class KafkaClusterError(RuntimeError):
+    """A cluster of real brokers cannot be started or controlled; the message says what to do."""
+
+
+@public("cykafka.testing")
+class NoBrokerError(KafkaClusterError):
+    """This machine cannot run a broker; the message says what to install."""
 
 
 class ProcessGroup:

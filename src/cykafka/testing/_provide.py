@@ -1,17 +1,30 @@
-"""Sources of brokers for tests: an address, a container, or Java processes."""
+"""Sources of brokers for tests: an address, a container, or Java processes.
+
+The processes of one test run can share brokers; the last process to leave stops them. The brokers
+belong to a keeper, a process beside the run. Its standard input is a named pipe that each user of
+the brokers holds open for writing. The keeper therefore reads end-of-file when the last user has
+left or crashed.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from errno import ENXIO
+from pathlib import Path
+from select import POLLERR, poll
 from typing import Any
 
-from cykafka.testing._errors import NoBrokerError
-from cykafka.testing._process import HOST, Port
-from cykafka.testing._real import RealCluster
-from cykafka.testing._settings import PLAINTEXT, Endpoint, server_properties
-from cykafka.testing.kafka import KafkaCluster
+from cykafka.testing._deployment import copy_logs
+from cykafka.testing._process import HOST, NoBrokerError, Port
+from cykafka.testing._server_properties import PLAINTEXT, BrokerEndpoint, server_properties
+from cykafka.testing.kafka import KafkaCluster, RealCluster
 
 ADDRESS = "CYKAFKA_TEST_BOOTSTRAP"
 _IMAGE = "apache/kafka:4.3.0"
@@ -19,6 +32,10 @@ _CONTAINER_DATA = "/tmp/kafka-data"
 _CONTAINER_CONTROLLER = "127.0.0.1:9093"
 _CONTAINER_READY = "Kafka Server started"
 _CONTAINER_TIMEOUT_S = 120
+_LOOK_S = 0.02
+# The keeper runs in the background, so that no process has to wait for it. The shell would
+# redirect its standard input, hence the copy on descriptor 3.
+_IN_BACKGROUND = '{ "$@" <&3 3<&- & } 3<&0'
 
 
 class ExternalCluster(RealCluster):
@@ -106,7 +123,7 @@ def _container() -> Iterator[ExternalCluster]:
     except Exception as error:  # every error of the engine's client means: no engine
         raise NoBrokerError(f"no container engine answers: {error}") from None
     with Port() as port:
-        endpoint = Endpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
+        endpoint = BrokerEndpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
         number = port.number
     container = DockerContainer(_IMAGE).with_bind_ports(number, number)
     settings = server_properties(1, _CONTAINER_DATA, [endpoint], {1: _CONTAINER_CONTROLLER})
@@ -123,3 +140,134 @@ def _container() -> Iterator[ExternalCluster]:
         yield ExternalCluster(endpoint.address)
     finally:
         container.stop()
+
+
+# -- brokers that processes share
+
+
+class SharedCluster(ExternalCluster):
+    """The keeper's brokers.
+
+    Parameters
+    ----------
+    state : dict
+        State reported by the keeper: `servers`, and `logs`, the paths of their logs.
+    """
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__(state["servers"])
+        self._logs = [Path(path) for path in state["logs"]]
+
+    def keep_logs(self) -> Path | None:
+        """Copy the brokers' logs into a fresh folder that stays; None if there are none."""
+        return copy_logs(self._logs)
+
+
+@contextmanager
+def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
+    """One cluster of `any_cluster` for all processes that name the same folder.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder of the run; created if missing.
+
+    Raises
+    ------
+    NoBrokerError
+        The cluster cannot be started.
+    """
+    folder.mkdir(exist_ok=True)
+    with _locked(folder):
+        user = _join(folder)
+    try:
+        yield SharedCluster(_state(folder, user))
+    finally:
+        os.close(user)
+
+
+def _join(folder: Path) -> int:
+    """Hold the keeper's pipe open; start a keeper if there is none."""
+    pipe = folder / "users"
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != ENXIO:  # no keeper reads
+            raise
+    (folder / "state").unlink(missing_ok=True)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    user = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    with (folder / "keeper.log").open("ab") as log:
+        subprocess.run(
+            ["sh", "-c", _IN_BACKGROUND, "sh", sys.executable, "-m", __name__, str(folder)],
+            stdin=reader,
+            stdout=log,
+            stderr=log,
+            check=True,
+            start_new_session=True,  # Ctrl-C is for the run; its end ends the keeper
+        )
+    os.close(reader)
+    return user
+
+
+def _state(folder: Path, user: int) -> dict[str, Any]:
+    """The state that the keeper reports once it has started the brokers."""
+    path = folder / "state"
+    pipe = poll()
+    pipe.register(user, 0)
+    while not path.exists():
+        if any(event & POLLERR for _, event in pipe.poll(_LOOK_S * 1000)) and not path.exists():
+            log = (folder / "keeper.log").read_text(errors="replace")
+            raise NoBrokerError(f"the process that keeps the brokers has ended: {log.strip()}")
+        time.sleep(_LOOK_S)
+    state: dict[str, Any] = json.loads(path.read_text())
+    if "error" in state:
+        raise NoBrokerError(state["error"])
+    return state
+
+
+def _keep(folder: Path) -> None:
+    """Run a cluster until its last user has left: the keeper's main function."""
+
+    def say(**state: Any) -> None:
+        scratch = folder / "state.new"
+        scratch.write_text(json.dumps(state))
+        scratch.replace(folder / "state")
+
+    try:
+        with any_cluster() as cluster:
+            logs = [str(node.log_path) for node in cluster.nodes]
+            say(servers=cluster.bootstrap_servers, logs=logs)
+            while not _is_left(folder):
+                pass
+    except NoBrokerError as error:
+        say(error=str(error))
+
+
+def _is_left(folder: Path) -> bool:
+    """Wait until the last user closes the pipe; False if another user has come since."""
+    os.read(0, 1)
+    with _locked(folder):
+        os.set_blocking(0, False)
+        try:
+            os.read(0, 1)
+        except BlockingIOError:
+            os.set_blocking(0, True)
+            return False
+        (folder / "state").unlink()
+        os.close(0)  # the next user starts a new keeper
+        return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]))

@@ -35,12 +35,12 @@ class MockRequest(NamedTuple):
     Attributes
     ----------
     broker : int
-        Id of the broker that received it.
+        Id of the broker that received the request.
     api : str
-        Kafka's name of the request, such as ``"Produce"``; its key as a str if the mock does not
-        answer such requests.
+        Kafka's name for the request, such as ``"Produce"``; the API key as a str if the mock does
+        not support such requests.
     api_key : int
-        The protocol's number of the request.
+        The request's API key in Kafka's protocol.
     timestamp : float
         Time of arrival in s, on the clock of `time.monotonic`.
     """
@@ -55,8 +55,8 @@ class MockRequest(NamedTuple):
 class MockCluster:
     """A Kafka cluster inside this process: librdkafka's mock brokers, with fault injection.
 
-    Any Kafka client, of this or another process on the machine, can use it by its address. It
-    keeps everything in memory, needs no installation and starts in milliseconds.
+    Any Kafka client in this or another process on the machine can connect to its address. The
+    cluster keeps all data in memory, needs no installation and starts in milliseconds.
 
     Parameters
     ----------
@@ -64,41 +64,39 @@ class MockCluster:
         Number of brokers, at most 100; their ids are 1 to `brokers`.
     group_initial_rebalance_delay_ms : int, default 0
         How long, in ms, the first join of a classic group waits for more members
-        (``group.initial.rebalance.delay.ms``). Kafka's default is 3000; here it is 0, so that a
-        test does not wait.
+        (``group.initial.rebalance.delay.ms``). Kafka's default is 3000; 0 saves tests the wait.
     group_consumer_heartbeat_interval_ms : int, default 3000
-        ``group.consumer.heartbeat.interval.ms`` of KIP-848 groups, in ms. A short one makes
-        their rebalances quick.
+        ``group.consumer.heartbeat.interval.ms`` for KIP-848 groups, in ms. A short interval speeds
+        up their rebalances.
     group_consumer_session_timeout_ms : int, default 30000
-        ``group.consumer.session.timeout.ms`` of KIP-848 groups, in ms.
+        ``group.consumer.session.timeout.ms`` for KIP-848 groups, in ms.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong type or is out of range, in every method.
+        If an argument has the wrong type or is out of range. All methods raise these errors.
     OSError
         If the process has too few file descriptors left for the brokers' sockets.
 
     Notes
     -----
-    It answers the requests of producers (plain, idempotent, transactional) and consumers (manually
+    The cluster serves producers (plain, idempotent, transactional) and consumers (manually
     assigned, in classic groups, in KIP-848 groups). Its **limits**:
 
-    - Each partition keeps about 5 MB, and at most 100,000 batches, and drops older batches: a
+    - Each partition keeps about 5 MB and at most 100,000 batches, and drops older batches. A
       reader that lags further loses data. Let the writer wait for the reader.
-    - It answers no admin requests (CreateTopics, DeleteTopics, configurations, ACLs and so on).
-      `create_topic` creates topics; so does their first use, with 4 partitions.
-    - It finds no offsets by timestamp, does not compact, and deletes no records by age.
-    - It does not hide the records of aborted transactions from ``read_committed`` consumers,
-      does not apply the offsets of a transaction, and fences no older producer.
-    - It has no TLS, SASL or quotas, listens on 127.0.0.1 only, and loses all data at `close`.
-    - A member that left a classic group can join it again only after ``session.timeout.ms``
-      less 1 s. A classic group that rebalances refuses commits, so members may read some
-      records twice. KIP-848 groups (``group.protocol=consumer``) do not have these limits.
-    - Injected errors are first in, first out per kind of request; they do not distinguish topics
-      or partitions.
+    - It does not support admin requests (CreateTopics, DeleteTopics, configurations, ACLs and so
+      on). `create_topic` creates topics; first use also creates a topic, with 4 partitions.
+    - It cannot look up offsets by timestamp, compact topics, or delete records by age.
+    - It does not hide aborted records from ``read_committed`` consumers, does not apply a
+      transaction's offsets, and does not fence older producers.
+    - It lacks TLS, SASL and quotas, listens on 127.0.0.1 only, and loses all data at `close`.
+    - A member that left a classic group can rejoin only after ``session.timeout.ms`` less 1 s. A
+      classic group refuses commits during a rebalance, so members may read some records twice.
+      KIP-848 groups (``group.protocol=consumer``) do not have these limits.
+    - Injected errors are first in, first out per request type, whatever the topic or partition.
 
-    Therefore use it for tests and demonstrations, not to measure throughput.
+    So use it for tests and demonstrations, not to measure throughput.
 
     Any thread may call any method. After a fork, in the child, `close` does nothing and every
     other method raises RuntimeError; the parent's cluster keeps running. After `close`, every
@@ -176,13 +174,13 @@ class MockCluster:
         partitions : int, default 4
             Number of partitions, at most 10,000.
         replication_factor : int, default 1
-            Replicas of each partition, at most the number of brokers. A partition's first leader
-            is drawn at random from its replicas.
+            Replicas per partition, at most the number of brokers. The mock picks each partition's
+            first leader at random from its replicas.
 
         Raises
         ------
         KafkaException
-            ``TOPIC_ALREADY_EXISTS`` if a topic has that name.
+            ``TOPIC_ALREADY_EXISTS`` if the topic exists.
         """
         err = self._cluster.create_topic(
             check_topic("name", name),
@@ -192,14 +190,14 @@ class MockCluster:
         check_err(err, f"topic {name!r} not created")
 
     def set_topic_error(self, topic: str, error: KafkaError | int) -> None:
-        """Answer requests for a topic's metadata with an error.
+        """Fail metadata requests for a topic with an error.
 
         Parameters
         ----------
         topic : str
-            The topic; created, with 4 partitions, if it does not exist.
+            The topic. If it does not exist, the mock creates it with 4 partitions.
         error : KafkaError or int
-            The error or its code; 0 ends the errors. AddPartitionsToTxn gets the error, too.
+            The error or its code; 0 ends the errors. AddPartitionsToTxn also gets the error.
         """
         self._cluster.set_topic_error(check_topic("topic", topic), check_code("error", error))
 
@@ -299,7 +297,7 @@ class MockCluster:
         check_err(err, f"broker {broker} not brought up")
 
     def set_rtt(self, rtt_ms: int, broker: int | None = None) -> None:
-        """Delay every answer.
+        """Delay every response.
 
         Parameters
         ----------
@@ -320,20 +318,21 @@ class MockCluster:
         *,
         rtt_ms: int = 0,
     ) -> None:
-        """Fail the next requests of a kind, one error each, in order.
+        """Fail the next requests of one type, one error per request, in order.
 
         Parameters
         ----------
         api : str or int
-            The kind of request: Kafka's name, such as ``"Produce"``, or its key.
+            The request type: Kafka's name, such as ``"Produce"``, or its API key.
         errors : iterable of KafkaError or int
-            An error for each of the next requests; 0 lets one pass. ``KafkaError._TRANSPORT``
-            closes the connection instead of answering.
+            One error per request; 0 lets a request pass. ``KafkaError._TRANSPORT`` closes the
+            connection instead of responding.
         broker : int, optional
-            Id of the broker; None for the broker that gets the request. A broker's own errors come
-            before those for all.
+            Id of the broker; None for the broker that gets the request. After you push errors for
+            one broker, that broker ignores this type's errors for all brokers, even after its own
+            errors are used up.
         rtt_ms : int, default 0
-            Delay of these answers in ms; needs `broker`.
+            Delay of these responses in ms; needs `broker`.
         """
         key = check_api(api)
         codes = [check_code("errors", error) for error in errors]
@@ -356,22 +355,22 @@ class MockCluster:
         Parameters
         ----------
         api : str or int, optional
-            The kind of request; every kind if None.
+            The request type; None clears all types.
         """
         for key in API_NAMES if api is None else [check_api(api)]:
             self._cluster.clear_request_errors(key)
 
     def set_api_versions(self, api: str | int, lowest: int, highest: int) -> None:
-        """Act as another release: limit the offered versions of a kind of request.
+        """Limit the offered versions of a request type, as in another Kafka release.
 
-        Clients learn the limits when they connect; existing connections are not affected.
+        Clients learn the limits when they connect; existing connections keep theirs.
 
         Parameters
         ----------
         api : str or int
-            The kind of request: Kafka's name, such as ``"Produce"``, or its key.
+            The request type: Kafka's name, such as ``"Produce"``, or its API key.
         lowest, highest : int
-            The offered versions; -1 and -1 for brokers that do not know the request.
+            The offered versions; -1 and -1 for brokers that do not support the request.
         """
         key = check_api(api)
         name = API_NAMES[key]
@@ -387,7 +386,7 @@ class MockCluster:
         check_err(err, f"versions of {name} not set")
 
     def start_request_tracking(self) -> None:
-        """Record the requests received from now on; drops the previous record.
+        """Drop the previous record, and record the requests received from now on.
 
         The record grows until `clear_requests`, `stop_request_tracking` or `close`.
         """
@@ -400,16 +399,16 @@ class MockCluster:
         self._tracking = False
 
     def clear_requests(self) -> None:
-        """Drop the recorded requests and go on recording."""
+        """Drop the recorded requests and continue recording."""
         self._cluster.clear_requests()
 
     def requests(self, api: str | int | None = None) -> list[MockRequest]:
-        """The recorded requests, oldest first.
+        """Return the recorded requests, oldest first.
 
         Parameters
         ----------
         api : str or int, optional
-            Only this kind of request.
+            Return only this request type.
 
         Raises
         ------
@@ -429,12 +428,12 @@ class MockCluster:
     def wait_for_requests(
         self, api: str | int, count: int = 1, timeout: float = 10.0
     ) -> list[MockRequest]:
-        """Wait until at least `count` requests of a kind have been recorded.
+        """Wait until at least `count` requests of one type are recorded.
 
         Parameters
         ----------
         api : str or int
-            The kind of request.
+            The request type.
         count : int, default 1
             Number of requests.
         timeout : float, default 10.0
@@ -443,12 +442,12 @@ class MockCluster:
         Returns
         -------
         list of MockRequest
-            All recorded requests of that kind, at least `count`.
+            All recorded requests of that type, at least `count`.
 
         Raises
         ------
         TimeoutError
-            If fewer arrived in time; the message has their number.
+            If fewer arrived in time; the message contains their number.
         RuntimeError
             If `start_request_tracking` was not called.
         """

@@ -21,9 +21,8 @@ import pytest
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from cykafka.testing._real import RealCluster
     from cykafka.testing.cluster import MockCluster
-    from cykafka.testing.kafka import KafkaCluster
+    from cykafka.testing.kafka import KafkaCluster, RealCluster
 
 C = TypeVar("C", bound="RealCluster")
 
@@ -58,8 +57,7 @@ def kafka_cluster(
 
     The workers of pytest-xdist share them.
     """
-    from cykafka.testing._provide import any_cluster
-    from cykafka.testing._shared import shared_cluster
+    from cykafka.testing._provide import any_cluster, shared_cluster
 
     starting: AbstractContextManager[RealCluster] = (
         shared_cluster(tmp_path_factory.getbasetemp().parent / "kafka")
@@ -104,7 +102,7 @@ def no_broker(reason: Exception) -> NoReturn:
 @contextmanager
 def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]) -> Iterator[C]:
     """Start a cluster or skip the test; keep the logs if a test with the cluster failed."""
-    from cykafka.testing._errors import NoBrokerError
+    from cykafka.testing._process import NoBrokerError
 
     failed_before = request.session.testsfailed
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pip_services4_components.build import Factory
 from pip_services4_components.refer import Descriptor
 
-from pip_services4_kafka.build.KafkaMessageQueueFactory import KafkaMessageQueueFactory, name_in
+from pip_services4_kafka.build.KafkaMessageQueueFactory import KafkaMessageQueueFactory, find_name
 from pip_services4_kafka.connect.KafkaConnection import KafkaConnection
 from pip_services4_kafka.queues.KafkaMessageQueue import KafkaMessageQueue
 
@@ -22,7 +22,7 @@ class DefaultKafkaFactory(Factory):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register(_descriptor("message-queue"), lambda of: KafkaMessageQueue(name_in(of)))
+        self.register(_descriptor("message-queue"), lambda of: KafkaMessageQueue(find_name(of)))
         self.register_as_type(_descriptor("connection"), KafkaConnection)
         self.register_as_type(_descriptor("queue-factory"), KafkaMessageQueueFactory)
 

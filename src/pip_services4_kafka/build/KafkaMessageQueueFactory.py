@@ -20,7 +20,7 @@ class KafkaMessageQueueFactory(MessageQueueFactory):
         super().__init__()
         self.register(
             Descriptor("pip-services", "message-queue", "kafka", "*", "1.0"),
-            lambda locator: self.create_queue(name_in(locator)),
+            lambda locator: self.create_queue(find_name(locator)),
         )
 
     def create_queue(self, name: str | None) -> KafkaMessageQueue:
@@ -44,8 +44,8 @@ class KafkaMessageQueueFactory(MessageQueueFactory):
         return queue
 
 
-def name_in(locator: Any) -> str | None:
-    """The name in a descriptor. None for another kind of locator and for the name ``*``."""
+def find_name(locator: Any) -> str | None:
+    """Return the name in a descriptor, or None for another kind of locator or the name ``*``."""
     get_name = getattr(locator, "get_name", None)
     name = get_name() if callable(get_name) else None
     return str(name) if name and name != "*" else None

@@ -1,4 +1,4 @@
-"""The interface of a subscription's listener."""
+"""The interface that a subscription's listener implements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class IKafkaMessageListener(ABC):
     def on_message(self, topic: str, partition: int, message: Message) -> None:
         """Handle a message.
 
-        The subscription's thread calls this method, one message at a time. A message counts as
-        read when the call returns. If the call raises, the connection logs the exception and
+        The subscription's thread calls this method, one message at a time. A message is
+        finished when the call returns. If the call raises, the connection logs the exception and
         continues with the next message.
 
         Parameters

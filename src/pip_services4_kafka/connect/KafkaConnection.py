@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,20 +27,28 @@ from cykafka.admin import AdminClient
 from cykafka.internal import EnvelopeCodec
 
 from .._closing import Closing
-from .._context import AnyContext, to_context, trace_id_of
-from .._errors import deliver, typed
+from .._context import AnyContext, get_trace_id, to_context
+from .._errors import convert, deliver
 from .._log import Log
-from ._clients import Clients, not_open
-from ._columns import columns_of
+from ._clients import Clients, not_open_error
 from ._one_by_one import OneByOne
 from ._outage import Outage
-from ._secrets import HiddenParams
+from ._security import HiddenParams
 from ._session import Session
-from ._settings import DEFAULT_GROUP, Settings, acks_of
+from ._settings import DEFAULT_GROUP, ConnectionSettings, parse_acks
 from ._topics import create_topic, delete_topic, ensure_topic, topic_ends, topic_names
 from .IKafkaMessageListener import IKafkaMessageListener
 from .KafkaConnectionResolver import KafkaConnectionResolver
 from .KafkaSubscription import KafkaSubscription
+
+_COLUMNS = {
+    "value": "values",
+    "key": "keys",
+    "headers": "headers",
+    "timestamp": "timestamps",
+    "partition": "partitions",
+}
+_KEYS = frozenset(_COLUMNS)
 
 
 def _alias(field: str) -> Any:
@@ -60,23 +69,23 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
 
     Configuration parameters (times in ms):
 
-    - ``client_id``: the client's name in the brokers' logs (default: the host name)
+    - ``client_id``: the client's name in broker logs (default: the host name)
     - ``connection(s)``, ``credential(s)``: see :class:`KafkaConnectionResolver`
     - ``options.num_partitions``, ``options.replication_factor``: for new topics (default: 1)
     - ``options.readable_partitions``: partitions to read without group rebalances, separated by
       ``;`` or ``,`` (default: the partitions that the group assigns)
-    - ``options.write_partition``: the partition to write to (default: chosen by the message's key)
+    - ``options.write_partition``: the partition to write to (default: depends on the key)
     - ``options.acks``: how many brokers must store a message: -1 (all), 0 or 1 (default: -1)
-    - ``options.log_level``: level of librdkafka's log lines: 0 none, 1 error, 2 warn, 3 info,
+    - ``options.log_level``: the lines that librdkafka logs: 0 none, 1 error, 2 warn, 3 info,
       4 debug (default: 1)
-    - ``options.connect_timeout``: how long ``open`` waits for the cluster's answer (default: 1000)
-    - ``options.max_retries``: how often a message is sent again (default: 5)
+    - ``options.connect_timeout``: how long ``open`` waits for the cluster (default: 1000)
+    - ``options.max_retries``: how often librdkafka resends a message (default: 5)
     - ``options.retry_timeout``: the longest pause between attempts to reconnect (default: 30000)
-    - ``options.request_timeout``: the time limit for sending a message, for administrative
-      requests and for commits (default: 30000)
-    - ``options.kafka.*``: any property of librdkafka, such as ``options.kafka.compression.type``
+    - ``options.request_timeout``: the time limit for sends, administrative requests and
+      commits (default: 30000)
+    - ``options.kafka.*``: any librdkafka property, such as ``options.kafka.compression.type``
 
-    ``open`` logs a warning for each unknown key. Unknown keys below ``options.kafka`` raise
+    ``open`` logs one warning per unknown key. Unknown keys below ``options.kafka`` raise
     ConfigException.
 
     References, all optional: ``*:logger:*:*:1.0``, ``*:discovery:*:*:1.0`` and
@@ -93,16 +102,17 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         self._connection: Producer | None = None
         self._subscriptions: list[KafkaSubscription] = []
 
-        self._settings = Settings()
-        self.__log = Log(self._settings.secrets.scrub)
-        self.__outage = Outage(self.__log)
-        self.__clients: Clients | None = None
-        self.__process = os.getpid()
-        self.__opening = threading.RLock()  # a signal handler may close in the thread that has it
-        self.__closing = Closing()
-        self.__ending: list[Session] = []  # close() waits for these
+        self._settings = ConnectionSettings()
+        self._log = Log(self._settings.secrets.scrub)
+        self._outage = Outage(self._log)
+        self._clients: Clients | None = None
+        self._process = os.getpid()
+        # A signal handler may close the connection in the thread that holds the lock.
+        self._state_lock = threading.RLock()
+        self._closing = Closing()
+        self._ending_sessions: list[Session] = []  # close() waits for them
 
-    # The fields of the published package; a subclass may set them before open().
+    # The published package's fields. A subclass may set them before open().
     _client_id = _setting("client_id")
     _log_level = _setting("log_level")
     _connect_timeout = _setting("connect_timeout")
@@ -114,7 +124,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     _readable_partitions = _setting("readable_partitions")
     _write_partition = _setting("write_partition")
 
-    # The names in the documentation of pip-services.
+    # The names in the pip-services documentation.
     _connectTimeout = _connect_timeout
     _connectionResolver = _alias("_connection_resolver")
     _maxRetries = _max_retries
@@ -133,7 +143,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     # -- life
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the configuration. Options that it does not contain keep their values.
+        """Apply a configuration. Options missing from `config` keep their values.
 
         Parameters
         ----------
@@ -142,37 +152,37 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ConfigException
-            UNKNOWN_PROPERTY (names the key and the most similar known key), INVALID_PARTITION,
-            INVALID_ACKS.
+            UNKNOWN_PROPERTY (the message names the key and the most similar known key),
+            INVALID_PARTITION or INVALID_ACKS.
         """
         self._settings.configure(config)
         self._connection_resolver.configure(config)
         self._options = HiddenParams(self._options.override(config.get_section("options")))
 
     def set_references(self, references: IReferences) -> None:
-        """Take loggers, discovery services and credential stores.
+        """Get loggers, discovery services and credential stores from `references`.
 
         Parameters
         ----------
         references : IReferences
         """
         self._logger.set_references(references)
-        self.__log.set_references(references)
+        self._log.set_references(references)
         self._connection_resolver.set_references(references)
 
     def is_open(self) -> bool:
-        """Whether the connection is open. False in a forked child of the process that opened it.
+        """Return whether the connection is open. False in a forked child of the opening process.
 
         Returns
         -------
         bool
         """
-        return self._connection is not None and self.__process == os.getpid()
+        return self._connection is not None and self._process == os.getpid()
 
     def open(self, context: AnyContext = None) -> None:
         """Connect. Does nothing if the connection is open.
 
-        If another thread is closing the connection, this waits for the end of that close().
+        If another thread is closing the connection, this first waits for that thread.
 
         Parameters
         ----------
@@ -181,40 +191,39 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ConnectionException
-            CONNECT_FAILED: the cluster did not answer within ``connect_timeout``. The connection
+            CONNECT_FAILED: the cluster did not respond within ``connect_timeout``. The connection
             stays closed.
         ConfigException
-            The configuration is wrong: the codes of :class:`KafkaConnectionResolver`, NO_PASSWORD,
-            NO_TOKEN, UNKNOWN_MECHANISM or INVALID_PROPERTY.
+            The configuration is wrong. The code is NO_PASSWORD, NO_TOKEN, UNKNOWN_MECHANISM,
+            INVALID_PROPERTY or a code that :class:`KafkaConnectionResolver` raises.
         InvalidStateException
             NOT_OPEN: the caller runs inside close(), or is a listener that close() waits for.
         """
         known = to_context(context)
-        while not self.__open(known):
-            if self.__closing.is_mine() or any(each.is_mine() for each in self.__ending):
+        while not self._open_unless_closing(known):
+            if not self._closing.wait(any(session.is_mine() for session in self._ending_sessions)):
                 text = (
                     "cannot open the Kafka connection inside its own close(), or in a listener "
                     "that close() waits for"
                 )
-                raise InvalidStateException(trace_id_of(known), "NOT_OPEN", text)
-            self.__closing.wait()
+                raise InvalidStateException(get_trace_id(known), "NOT_OPEN", text)
 
-    def __open(self, known: IContext | None) -> bool:
+    def _open_unless_closing(self, known: IContext | None) -> bool:
         """Open the connection; False if close() is running."""
-        with self.__opening:
-            if self.__closing:
+        with self._state_lock:
+            if self._closing:
                 return False
             if self._connection is not None:
                 return True
             try:
                 resolve = self._connection_resolver.resolve
-                clients = Clients(self._settings, resolve, self.__log, self.__outage)
+                clients = Clients(self._settings, resolve, self._log, self._outage)
                 clients.open(known)
             except Exception as failure:  # logged and raised
                 self._logger.error(known, failure, "Failed to connect to Kafka")
                 raise
             self._client_config = clients.producer_properties
-            self.__clients, self.__process = clients, os.getpid()
+            self._clients, self._process = clients, os.getpid()
             self._producer = self._connection = clients.producer(self._settings.acks)
         brokers = self._client_config["bootstrap.servers"]
         self._logger.debug(known, f"Connected to Kafka at {brokers}")
@@ -230,45 +239,45 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Notes
         -----
         Waits for running listeners, unless one of them is the caller, and then for unsent
-        messages. Each wait lasts at most ``request_timeout``; an error is logged if it times out.
-        A second close() does nothing. A closed connection can be opened again.
+        messages. Both waits last at most ``request_timeout`` and log an error if they time out.
+        A second close() does nothing. ``open`` opens a closed connection again.
         """
         known = to_context(context)
         if self._connection is not None and not self.is_open():
-            # A forked child: the clients are the parent's, and so may be a lock.
-            self.__opening, self.__clients = threading.RLock(), None
+            # A forked child: the parent owns the clients, and may hold the lock.
+            self._state_lock, self._clients = threading.RLock(), None
             self._connection = self._producer = self._admin_client = None
             self._subscriptions = []
             return
-        with self.__opening:
-            if self._connection is None or self.__closing:
+        with self._state_lock:
+            if self._connection is None or self._closing:
                 return
-            self.__closing.begin()
-            ended = self.__ending = self.__take(lambda _: True)
-        try:  # without the lock: running listeners may call any method
-            self.__end(ended)
-        finally:  # an exception, such as KeyboardInterrupt, may end the wait
-            self.__close_clients(known)
+            self._closing.begin()
+            ended = self._ending_sessions = self._take_sessions(lambda _: True)
+        try:  # without the lock, because running listeners may call any method
+            self._end_sessions(ended)
+        finally:  # even if an exception, such as KeyboardInterrupt, ends the wait
+            self._close_clients(known)
         self._logger.debug(known, "Disconnected from Kafka")
 
-    def __close_clients(self, context: Any) -> None:
-        with self.__opening:
-            clients, self.__clients = self.__clients, None
+    def _close_clients(self, context: Any) -> None:
+        with self._state_lock:
+            clients, self._clients = self._clients, None
             self._connection = self._producer = self._admin_client = None
-            self.__ending = []
+            self._ending_sessions = []
         try:
             if clients is not None and (lost := clients.close(self.get_request_timeout())):
                 text = f"Closed the connection to Kafka with {lost} unsent messages"
                 self._logger.error(context, None, text)
         finally:
-            self.__closing.end()
+            self._closing.end()
 
     def get_connection(self) -> Any:
-        """The producer or None, like :meth:`get_producer`."""
+        """Return the producer or None, like :meth:`get_producer`."""
         return self._connection
 
     def get_producer(self, acks: int | str | None = None) -> Any:
-        """The producer for a value of ``acks``, created on first use.
+        """Return the producer for an ``acks`` value. The first call creates it.
 
         Parameters
         ----------
@@ -285,24 +294,24 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         ConfigException
             INVALID_ACKS.
         """
-        clients = self.__clients
+        clients = self._clients
         if clients is None:
             return None
-        return clients.producer(acks_of(acks, self._settings.acks))
+        return clients.producer(parse_acks(acks, self._settings.acks))
 
-    getProducer = get_producer  # the spelling in the documentation of pip-services
+    getProducer = get_producer  # the spelling in the pip-services documentation
 
     def get_request_timeout(self) -> float:
-        """``options.request_timeout``, in s."""
+        """``options.request_timeout`` in seconds."""
         return self._settings.request_timeout / 1e3
 
     def _check_open(self) -> None:
         self._open_clients()
 
     def _open_clients(self) -> Clients:
-        clients = self.__clients
+        clients = self._clients
         if clients is None:
-            raise not_open()
+            raise not_open_error()
         return clients
 
     # -- topics
@@ -312,7 +321,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         return self._admin_client
 
     def read_queue_names(self) -> list[str]:
-        """The names of all topics.
+        """Return the names of all topics.
 
         Returns
         -------
@@ -321,7 +330,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; ConnectionException: the cluster did not answer within
+            InvalidStateException NOT_OPEN; ConnectionException: the cluster did not respond within
             ``request_timeout``.
         """
         return topic_names(self._connect_to_admin(), self.get_request_timeout())
@@ -336,13 +345,13 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException: the brokers refused the
-            name or a setting; ConnectionException: no answer within ``request_timeout``.
+            ConflictException TOPIC_ALREADY_EXISTS; BadRequestException: the brokers rejected the
+            name or a setting; ConnectionException: no response within ``request_timeout``.
         """
-        create_topic(self._connect_to_admin(), name, *self.__topic_settings())
+        create_topic(self._connect_to_admin(), name, *self._topic_settings())
 
     def ensure_queue(self, name: str) -> None:
-        """Create a topic unless it exists, or another client creates it at the same time.
+        """Create a topic unless it exists. Another client may create it at the same time.
 
         Parameters
         ----------
@@ -353,15 +362,15 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         ApplicationException
             See :meth:`create_queue`.
         """
-        ensure_topic(self._connect_to_admin(), name, *self.__topic_settings())
+        ensure_topic(self._connect_to_admin(), name, *self._topic_settings())
 
-    def __topic_settings(self) -> tuple[int, int, float]:
+    def _topic_settings(self) -> tuple[int, int, float]:
         settings = self._settings
         timeout = self.get_request_timeout()
         return settings.num_partitions, settings.replication_factor, timeout
 
     def read_ends(self, topic: str) -> dict[int, int]:
-        """The end of each partition of a topic: the offset of its next message.
+        """Read a topic's end offsets: per partition, the offset of the next message.
 
         Parameters
         ----------
@@ -370,7 +379,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no answer within
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no response within
             ``request_timeout``.
         """
         return topic_ends(self._connect_to_admin(), topic, self.get_request_timeout())
@@ -385,7 +394,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no answer within
+            NotFoundException UNKNOWN_TOPIC_OR_PART; ConnectionException: no response within
             ``request_timeout``.
         """
         delete_topic(self._connect_to_admin(), name, self.get_request_timeout())
@@ -410,15 +419,16 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: names the invalid
-            message, and no message was sent. If some messages were not stored within
+            InvalidStateException NOT_OPEN; BadRequestException INVALID_MESSAGE: one message is
+            invalid (the text names it), so none was sent. If the brokers did not store some
+            messages within
             ``request_timeout``, the first failure sets the type (ConnectionException,
             BadRequestException, ...). The details ``failed`` (a count) and ``indices`` list these
-            messages; the others are stored.
+            messages. The brokers stored the others.
         """
-        columns = columns_of(messages, self._settings.write_partition)
+        columns = _to_columns(messages, self._settings.write_partition)
         if columns is not None:
-            timeout, producer = self.get_request_timeout(), self.__producer_for(options)
+            timeout, producer = self.get_request_timeout(), self._producer_for(options)
             publish = partial(producer.publish, topic, timeout=timeout, **columns)
             deliver(publish, topic, timeout)
 
@@ -430,7 +440,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         options: dict[str, Any] | None = None,
         context: AnyContext = None,
     ) -> None:
-        """Send envelopes like :meth:`publish`; C code makes their records.
+        """Send envelopes like :meth:`publish`. C code converts them to records.
 
         Parameters
         ----------
@@ -445,14 +455,14 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         ApplicationException
             See :meth:`publish`.
         """
-        timeout, producer = self.get_request_timeout(), self.__producer_for(options)
+        timeout, producer = self.get_request_timeout(), self._producer_for(options)
         partition = self._settings.write_partition
         publish = partial(
             codec.publish, producer, topic, envelopes, partition=partition, timeout=timeout
         )
         deliver(publish, topic, timeout, context)
 
-    def __producer_for(self, options: dict[str, Any] | None) -> Producer:
+    def _producer_for(self, options: dict[str, Any] | None) -> Producer:
         self._check_open()
         producer: Producer = self.get_producer((options or {}).get("acks"))
         return producer
@@ -466,7 +476,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         options: dict[str, Any] | None,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Read a topic in a new thread and call the listener for each message.
+        """Read a topic in a new thread and call the listener once per message.
 
         Parameters
         ----------
@@ -486,39 +496,43 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         """
         clients = self._open_clients()
         if not isinstance(topic, str) or not topic:
-            text = f"subscribe: expected the name of a topic, got {topic!r}"
+            text = f"subscribe: expected a topic name, got {topic!r}"
             raise BadRequestException(None, "NO_TOPIC", text)
         properties = clients.consumer_properties(group_id, options)
         subscription = KafkaSubscription(topic, group_id, properties, None, listener)
-        # A queue takes whole batches. It has a lock of its own, so it is asked without ours.
-        handler = getattr(listener, "_session_handler", self.__one_by_one)(subscription)
-        with self.__opening:
-            if self.__clients is not clients or self.__closing:
-                raise InvalidStateException(None, "NOT_OPEN", "the connection is being closed")
+        # A queue handles whole batches. It has its own lock, so do not hold the connection's here.
+        handler = getattr(listener, "_session_handler", self._make_handler)(subscription)
+        with self._state_lock:
+            if self._clients is not clients or self._closing:
+                raise InvalidStateException(None, "NOT_OPEN", "the connection is closing")
             session = Session(
                 subscription,
                 handler,
                 partial(clients.consumer, properties),
                 self._settings.readable_partitions,
-                self.__log,
-                self.__outage,
+                self._log,
+                self._outage,
                 self.get_request_timeout(),
             )
+            subscription._session = session
+            self._subscriptions.append(subscription)
             try:
                 session.start()
-            except Exception as error:  # any error: logged, converted and raised
-                failure = typed(error, f"topic {topic}: subscribe failed", topic=topic)
-                self._logger.error(None, failure, f"Subscribing to topic {topic} failed")
+            except BaseException as error:  # logged, converted and raised
+                with contextlib.suppress(ValueError):  # a signal handler has closed it
+                    self._subscriptions.remove(subscription)
+                if not isinstance(error, Exception):
+                    raise
+                failure = convert(error, f"topic {topic}: cannot subscribe", topic=topic)
+                self._logger.error(None, failure, f"Cannot subscribe to topic {topic}")
                 if failure is error:
                     raise
                 raise failure from error
-            subscription._session = session
-            self._subscriptions.append(subscription)
 
-    def __one_by_one(self, subscription: KafkaSubscription) -> OneByOne:
+    def _make_handler(self, subscription: KafkaSubscription) -> OneByOne:
         def failed(error: BaseException) -> None:
-            text = f"Subscription to topic {subscription.topic}: its listener failed"
-            self.__log.rare_error((subscription.topic, "on_message"), text, error)
+            text = f"Subscription to topic {subscription.topic}: the listener raised"
+            self._log.rare_error((subscription.topic, "on_message"), text, error)
 
         assert subscription.listener is not None
         return OneByOne(subscription.listener, failed)
@@ -526,10 +540,10 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
     def unsubscribe(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
     ) -> None:
-        """End a subscription. Does nothing if there is no such subscription.
+        """End a subscription. Does nothing if the subscription does not exist.
 
         Waits up to ``request_timeout`` for the listener to return, unless the listener is the
-        caller. With ``enable.auto.commit`` the consumer commits its last offsets when it closes.
+        caller. With ``enable.auto.commit`` the closing consumer commits its last offsets.
 
         Parameters
         ----------
@@ -537,30 +551,30 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         group_id : str, optional
         listener : IKafkaMessageListener
         """
-        with self.__opening:
-            found = self.__find(topic, group_id, listener)
-            ended = self.__take(lambda subscription: subscription is found)
-        self.__end(ended)
+        with self._state_lock:
+            found = self._find_subscription(topic, group_id, listener)
+            ended = self._take_sessions(lambda subscription: subscription is found)
+        self._end_sessions(ended)
 
     def unsubscribe_all(self, listener: IKafkaMessageListener) -> None:
-        """End all subscriptions of a listener, like :meth:`unsubscribe`.
+        """End all subscriptions of one listener, like :meth:`unsubscribe`.
 
         Parameters
         ----------
         listener : IKafkaMessageListener
         """
-        with self.__opening:
-            ended = self.__take(lambda subscription: subscription.listener is listener)
-        self.__end(ended)
+        with self._state_lock:
+            ended = self._take_sessions(lambda subscription: subscription.listener is listener)
+        self._end_sessions(ended)
 
-    def __take(self, wanted: Callable[[KafkaSubscription], bool]) -> list[Session]:
+    def _take_sessions(self, wanted: Callable[[KafkaSubscription], bool]) -> list[Session]:
         """Remove subscriptions and return their sessions."""
         taken = [subscription for subscription in self._subscriptions if wanted(subscription)]
-        self._subscriptions[:] = [each for each in self._subscriptions if each not in taken]
-        return [each._session for each in taken if each._session is not None]
+        self._subscriptions[:] = [item for item in self._subscriptions if item not in taken]
+        return [item._session for item in taken if item._session is not None]
 
-    def __end(self, sessions: list[Session]) -> None:
-        """Stop sessions and wait for all of them together. Call without the lock."""
+    def _end_sessions(self, sessions: list[Session]) -> None:
+        """Stop sessions, then wait for all of them. The caller must not hold the lock."""
         timeout = self.get_request_timeout()
         deadline = time.monotonic() + timeout
         for session in sessions:
@@ -568,28 +582,28 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         for session in sessions:
             if not session.stop(max(0, deadline - time.monotonic())) and session.is_busy():
                 text = (
-                    f"The subscription to topic {session.topic} does not end within "
-                    f"{timeout:g} s: its listener is still running, or brokers do not answer. "
-                    "Its thread will close its consumer"
+                    f"The subscription to topic {session.topic} did not end within "
+                    f"{timeout:g} s: the listener is still running, or brokers do not respond. "
+                    "The subscription's thread closes the consumer later"
                 )
-                self.__log.rare_error(("end", session.topic), text, None)
+                self._log.rare_error(("end", session.topic), text, None)
 
-    def __find(
+    def _find_subscription(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
     ) -> KafkaSubscription | None:
         """The first subscription with these arguments, or None."""
         wanted = topic, group_id or DEFAULT_GROUP
-        for each in list(self._subscriptions):
-            given = each.topic, each.group_id or DEFAULT_GROUP
-            if each.listener is listener and given == wanted:
-                return each
+        for item in list(self._subscriptions):
+            given = item.topic, item.group_id or DEFAULT_GROUP
+            if item.listener is listener and given == wanted:
+                return item
         return None
 
-    def __session(
+    def _find_session(
         self, topic: str, group_id: str | None, listener: IKafkaMessageListener
     ) -> Session | None:
         self._check_open()
-        subscription = self.__find(topic, group_id, listener)
+        subscription = self._find_subscription(topic, group_id, listener)
         return subscription._session if subscription is not None else None
 
     def commit(
@@ -600,9 +614,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         offset: int,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Commit an offset of a subscription, and wait for the broker's answer.
+        """Commit an offset for a subscription and wait for the broker's response.
 
-        Does nothing if there is no such subscription.
+        Does nothing if the subscription does not exist.
 
         Parameters
         ----------
@@ -619,7 +633,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
             InvalidStateException NOT_OPEN; InvocationException or ConnectionException: the commit
             failed.
         """
-        session = self.__session(topic, group_id, listener)
+        session = self._find_session(topic, group_id, listener)
         if session is not None:
             session.commit([TopicPartition(topic, partition, offset)])
 
@@ -631,9 +645,9 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         offset: int,
         listener: IKafkaMessageListener,
     ) -> None:
-        """Continue reading a partition of a subscription at another offset.
+        """Continue a subscription at another offset in a partition.
 
-        Does nothing if there is no such subscription.
+        Does nothing if the subscription does not exist.
 
         Parameters
         ----------
@@ -653,8 +667,57 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         Notes
         -----
         Waits up to ``request_timeout`` for a running listener to return, unless the listener is
-        the caller. After the return, the listener gets no message fetched before the seek.
+        the caller. Afterwards the listener never gets a message fetched before the seek.
         """
-        session = self.__session(topic, group_id, listener)
+        session = self._find_session(topic, group_id, listener)
         if session is not None:
             session.seek_between_batches(partition, offset)
+
+
+def _to_columns(
+    messages: list[dict[str, Any]], write_partition: int | None
+) -> dict[str, Any] | None:
+    """Convert messages to columns for Producer.publish(). Returns None for an empty list.
+
+    Parameters
+    ----------
+    messages : list of dict
+    write_partition : int, optional
+        The partition for messages without ``partition``.
+
+    Raises
+    ------
+    BadRequestException
+        INVALID_MESSAGE: an item is not a dict or contains an unknown key.
+    """
+    if isinstance(messages, (dict, str, bytes)):
+        raise _invalid(f"messages: expected a list of dicts, got {type(messages).__name__}")
+    given = tuple(messages)
+    if not given:
+        return None
+    for index, message in enumerate(given):
+        if not isinstance(message, (dict, Mapping)):
+            text = f"messages[{index}]: expected a dict, got {type(message).__name__}"
+            raise _invalid(text, index)
+        if not message.keys() <= _KEYS:
+            known, strange = sorted(_KEYS), sorted(map(str, message.keys() - _KEYS))
+            text = f"messages[{index}]: expected the keys {', '.join(known)}, "
+            raise _invalid(text + f"got {', '.join(strange)}", index)
+    columns = {name: [message.get(key) for message in given] for key, name in _COLUMNS.items()}
+    # A field that no message sets needs no column.
+    trimmed = {
+        name: column
+        for name, column in columns.items()
+        if name == "values" or any(item is not None for item in column)
+    }
+    if write_partition is not None:
+        partitions = trimmed.get("partitions")
+        if partitions is None:
+            return {**trimmed, "partitions": write_partition}
+        trimmed["partitions"] = [write_partition if item is None else item for item in partitions]
+    return trimmed
+
+
+def _invalid(text: str, index: int | None = None) -> BadRequestException:
+    exception = BadRequestException(None, "INVALID_MESSAGE", text)
+    return exception if index is None else exception.with_details("indices", str(index))

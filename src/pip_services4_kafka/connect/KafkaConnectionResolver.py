@@ -1,4 +1,4 @@
-"""Resolution of connection and credential parameters, with discovery and credential stores."""
+"""Resolves connection and credential parameters, with discovery and credential stores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pip_services4_config.connect import ConnectionParams, ConnectionResolver
 from pip_services4_observability.log import CompositeLogger
 
 from pip_services4_kafka._context import AnyContext, to_context
-from pip_services4_kafka._errors import misconfigured, with_cause
-from pip_services4_kafka.connect._secrets import HiddenParams
-from pip_services4_kafka.connect._settings import whole
+from pip_services4_kafka._errors import config_error, set_cause
+from pip_services4_kafka.connect._security import HiddenParams
+from pip_services4_kafka.connect._settings import parse_number
 
 DEFAULT_PORT = 9092
 
 _PROTOCOLS = ("tcp", "kafka")
-# Commas separate servers, and may separate whole URIs as well.
+# Commas separate servers. They may also separate whole URIs.
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]*)://(.*)", re.DOTALL)
 _NEXT_URI = re.compile(r",(?=\s*\w+://)")
 _ALIASES = {"user": "username", "pass": "password"}
@@ -45,25 +45,26 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     def __init__(self) -> None:
         self._logger: CompositeLogger = CompositeLogger()
         self._references: IReferences | None = None
-        self.__connections = ConnectionResolver()
-        self.__credentials = CredentialResolver()
+        self._connection_resolver = ConnectionResolver()
+        self._credential_resolver = CredentialResolver()
 
     def configure(self, config: ConfigParams) -> None:
-        """Take connections and credentials from a configuration.
+        """Read connections and credentials from a configuration.
 
-        Connections replace the earlier ones if the configuration contains any; credentials too.
+        If the configuration contains connections, they replace the earlier connections. The same
+        applies to credentials.
 
         Parameters
         ----------
         config : ConfigParams
         """
-        if _has(config, "connection") or not self.__connections.get_all():
-            self.__connections = ConnectionResolver(config, self._references)
-        if _has(config, "credential") or not self.__credentials.get_all():
-            self.__credentials = CredentialResolver(config, self._references)
+        if _has(config, "connection") or not self._connection_resolver.get_all():
+            self._connection_resolver = ConnectionResolver(config, self._references)
+        if _has(config, "credential") or not self._credential_resolver.get_all():
+            self._credential_resolver = CredentialResolver(config, self._references)
 
     def set_references(self, references: IReferences) -> None:
-        """Take loggers, discovery services and credential stores.
+        """Get loggers, discovery services and credential stores from `references`.
 
         Parameters
         ----------
@@ -71,8 +72,8 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         """
         self._references = references
         self._logger.set_references(references)
-        self.__connections.set_references(references)
-        self.__credentials.set_references(references)
+        self._connection_resolver.set_references(references)
+        self._credential_resolver.set_references(references)
 
     def resolve(self, context: AnyContext = None) -> ConfigParams:
         """Resolve the options of the connection.
@@ -103,7 +104,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         connections: list[ConnectionParams] | None,
         credential: CredentialParams | None,
     ) -> ConfigParams:
-        """Make the options of the connection from resolved parameters.
+        """Convert resolved parameters to connection options.
 
         Parameters
         ----------
@@ -128,14 +129,14 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
         given = [connection for connection in connections or () if connection]
         if not given:
             text = "no connection to Kafka is configured: set connection.host or connection.uri"
-            raise misconfigured("NO_CONNECTION", text, context)
+            raise config_error("NO_CONNECTION", text, context)
         brokers: list[str] = []
         for connection in given:
             uri = connection.get_as_nullable_string("uri")
             if uri:
-                brokers += self._of_uri(uri, options, context)
+                brokers += self._parse_uris(uri, options, context)
             else:
-                brokers.append(self._of_host(connection, context))
+                brokers.append(self._parse_host(connection, context))
             if connection.get_as_boolean("ssl"):
                 options.put("ssl", "true")
         options.put("brokers", ",".join(dict.fromkeys(brokers)))
@@ -144,54 +145,54 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
     # -- discovery and credential stores
 
     def _find_connections(self, context: AnyContext) -> list[ConnectionParams]:
-        connections = self.__connections.get_all()
-        keys = [each.get_discovery_key() for each in connections if each.use_discovery()]
+        connections = self._connection_resolver.get_all()
+        keys = [item.get_discovery_key() for item in connections if item.use_discovery()]
         found: list[ConnectionParams] = []
         if not keys or self._references is not None:
-            found = self.__connections.resolve_all(to_context(context))
+            found = self._connection_resolver.resolve_all(to_context(context))
         if keys and not found:
             text = (
                 f'no discovery service knows a connection "{keys[0]}": add one to the references'
             )
-            raise misconfigured("CANNOT_RESOLVE", f"connection.discovery_key: {text}", context)
+            raise config_error("CANNOT_RESOLVE", f"connection.discovery_key: {text}", context)
         return found
 
     def _find_credential(self, context: AnyContext) -> CredentialParams | None:
-        credentials = self.__credentials.get_all()
-        stored = [each for each in credentials if each.use_credential_store()]
+        credentials = self._credential_resolver.get_all()
+        stored = [item for item in credentials if item.use_credential_store()]
         if not stored or len(stored) < len(credentials):
-            return self.__credentials.lookup(to_context(context))
+            return self._credential_resolver.lookup(to_context(context))
         key = stored[0].get_store_key()
         try:
-            found = self.__credentials.lookup(to_context(context))
-        except Exception as error:  # stores are foreign code
+            found = self._credential_resolver.lookup(to_context(context))
+        except Exception as error:  # credential stores are foreign code
             text = f'credential.store_key: looking up "{key}" failed'
-            raise with_cause(misconfigured("CANNOT_RESOLVE", text, context), error) from error
+            raise set_cause(config_error("CANNOT_RESOLVE", text, context), error) from error
         if not found:
             text = f'credential.store_key: no credential store knows a credential "{key}"'
-            raise misconfigured("CANNOT_RESOLVE", text, context)
-        # Parameters beside the key, such as the mechanism, complete the store's.
+            raise config_error("CANNOT_RESOLVE", text, context)
+        # Parameters beside the key, such as the mechanism, complement the stored ones.
         beside = {key: value for key, value in stored[0].items() if key != "store_key"}
         return CredentialParams({**beside, **found})
 
     # -- hosts and URIs
 
-    def _of_host(self, connection: ConnectionParams, context: AnyContext) -> str:
+    def _parse_host(self, connection: ConnectionParams, context: AnyContext) -> str:
         protocol = connection.get_as_nullable_string("protocol")
         if protocol is not None and not protocol.strip():
             text = "connection.protocol is empty: set it to tcp or remove it"
-            raise misconfigured("NO_PROTOCOL", text, context)
+            raise config_error("NO_PROTOCOL", text, context)
         self._check_protocol(protocol, context)
         host = (connection.get_host() or "").strip()
         if not host:
-            raise misconfigured("NO_HOST", "connection.host is not set", context)
-        if "@" in host:  # the error must not name it: it may have a password
+            raise config_error("NO_HOST", "connection.host is not set", context)
+        if "@" in host:  # the error must not name the host, which may contain a password
             text = "connection.host: expected a host without a user; set credential.username"
-            raise misconfigured("NO_HOST", text, context)
+            raise config_error("NO_HOST", text, context)
         where = f"connection to {host}"
-        return f"{host}:{_port(connection.get_as_nullable_string('port'), where, context)}"
+        return f"{host}:{_parse_port(connection.get_as_nullable_string('port'), where, context)}"
 
-    def _of_uri(self, uris: str, options: ConfigParams, context: AnyContext) -> list[str]:
+    def _parse_uris(self, uris: str, options: ConfigParams, context: AnyContext) -> list[str]:
         brokers = []
         for uri in _NEXT_URI.split(uris):
             for piece in uri.partition("?")[0].split(","):
@@ -208,7 +209,7 @@ class KafkaConnectionResolver(IReferenceable, IConfigurable):
                     options.put("username", unquote(user))
                     if found:
                         options.put("password", unquote(password))
-                brokers.append(_server(server.partition("/")[0].strip(), context))
+                brokers.append(_parse_server(server.partition("/")[0].strip(), context))
         return brokers
 
     def _check_protocol(self, protocol: str | None, context: AnyContext) -> None:
@@ -222,20 +223,20 @@ def _has(config: ConfigParams, section: str) -> bool:
     return any(key.startswith((f"{section}.", f"{section}s.")) for key in config)
 
 
-def _server(server: str, context: AnyContext) -> str:
+def _parse_server(server: str, context: AnyContext) -> str:
     host, colon, port = server.rpartition(":")
     if not colon or server.endswith("]"):  # [::1] without a port
         host, port = server, ""
     if not host:
-        raise misconfigured("NO_HOST", "connection.uri: expected a host for every server", context)
+        raise config_error("NO_HOST", "connection.uri: expected a host for every server", context)
     # The error must not name the host: in a malformed URI it may be a part of the password.
-    return f"{host}:{_port(port, 'connection.uri', context)}"
+    return f"{host}:{_parse_port(port, 'connection.uri', context)}"
 
 
-def _port(port: str | None, where: str, context: AnyContext) -> int:
+def _parse_port(port: str | None, where: str, context: AnyContext) -> int:
     if port is None or not port.strip():
         return DEFAULT_PORT
-    number = whole(port, 1, 65535)
+    number = parse_number(port, 1, 65535)
     if number is None:
-        raise misconfigured("NO_PORT", f"{where}: expected a port from 1 to 65535", context)
+        raise config_error("NO_PORT", f"{where}: expected a port from 1 to 65535", context)
     return number

@@ -1,4 +1,4 @@
-"""A subscription of a KafkaConnection."""
+"""A listener's subscription on a KafkaConnection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KafkaSubscription:
     options : dict
         The consumer's properties. Printing them hides secrets.
     handler : cykafka.Consumer
-        The current consumer. After a fatal error the session replaces it.
+        The current consumer. The session replaces it after a fatal error.
     listener : IKafkaMessageListener
     """
 

@@ -1,4 +1,4 @@
-"""Handling of a batch message by message, in the session's thread."""
+"""Handles a batch message by message, in the session's thread."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from cykafka import KafkaError, KafkaException, Message, MessageBatch
+from cykafka.internal import kafka_error
 
-from .._errors import kafka_error
 from ._session import Handler, Session
 from .IKafkaMessageListener import IKafkaMessageListener
 
-# How long messages may take before the session polls the consumer in between, s.
+# After this many seconds the session polls the consumer between two messages.
 SERVE_S = 0.5
 
 
 class MessageLoop:
-    """Hands over messages until the session stops.
+    """Passes messages to a function until the session stops.
 
-    Between messages it polls the consumer every SERVE_S. So slow code stays in the group, and
-    rebalances do not wait for a whole batch.
+    Every SERVE_S it polls the consumer between two messages. So the consumer of a slow function
+    stays in the group, and rebalances do not wait for a whole batch.
     """
 
     def __init__(self) -> None:
@@ -33,15 +33,15 @@ class MessageLoop:
         handle: Callable[[Message], object],
         polled: Callable[[], object] = lambda: None,
     ) -> None:
-        """Call `handle` for each message, and `polled` after each poll. The rest is dropped."""
+        """Call `handle` per message and `polled` per poll. If the session stops, drop the rest."""
         waiting = self._waiting
         waiting.extend(batch)
         served = time.monotonic()
         try:
-            while waiting and session.goes_on() and waiting:
+            while waiting and session.continues() and waiting:
                 handle(waiting.popleft())
                 if time.monotonic() - served > SERVE_S:
-                    waiting.extend(session.serve())
+                    waiting.extend(session.poll_once())
                     polled()
                     served = time.monotonic()
         finally:
@@ -50,19 +50,19 @@ class MessageLoop:
     def drop(self, partitions: Collection[int]) -> None:
         """Drop the waiting messages of these partitions."""
         if self._waiting:
-            kept = [each for each in self._waiting if each.partition() not in partitions]
+            kept = [item for item in self._waiting if item.partition() not in partitions]
             self._waiting.clear()
             self._waiting.extend(kept)
 
 
 class OneByOne(Handler):
-    """Calls `on_message` for each message and stores its offset when the call returns.
+    """Calls `on_message` once per message and stores the offset when the call returns.
 
     Parameters
     ----------
     listener : IKafkaMessageListener
     failed : callable
-        Called with each exception that the listener raises.
+        Called with every exception that the listener raises.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class OneByOne(Handler):
         self._session = session
 
     def batch(self, batch: MessageBatch) -> None:
-        """Hand over a batch. The messages that remain when the session stops count as unread."""
+        """Pass a batch to the listener. If the session stops, the other messages stay unread."""
         assert self._session is not None
         self._loop.run(self._session, batch, self._handle)
 

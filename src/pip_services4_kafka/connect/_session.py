@@ -1,4 +1,4 @@
-"""A session: one consumer, its thread and its rebalances."""
+"""A session: a consumer, its thread and its rebalances."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from cykafka import (
     MessageBatch,
     TopicPartition,
 )
-from cykafka.internal import commit_within
+from cykafka.internal import commit_within, kafka_error
 
-from .._errors import kafka_error, typed, with_cause
+from .._errors import convert, set_cause
 from .._log import Log
 from ._outage import Outage
 from .KafkaSubscription import KafkaSubscription
 
 # The most messages in a batch.
 MAX_BATCH = 2_000
-# How long the thread waits for a message before it checks for stop() and calls `polled`, s. The
-# second value applies while partitions are paused, because the handler may have room again.
+# How long the thread waits for a message before it checks for stop() and calls `polled`, in
+# seconds. The second value applies while partitions are paused: the handler may have room again.
 IDLE_S, PAUSED_S = 0.05, 0.002
-# Pauses after errors, s: the first one, the longest one with the same consumer, and the longest
-# one before a new consumer.
+# Pauses after errors, in seconds: the first one, the longest one with the same consumer, and the
+# longest one before a new consumer.
 FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
 
 # After these errors a consumer stops reading.
@@ -41,64 +41,64 @@ _DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
 
 
 class Handler:
-    """What a session calls, always in its own thread. The methods here do nothing.
+    """The methods that a session calls in its own thread. Here they do nothing.
 
-    Every assignment ends with `revoked` or `lost`, at the latest when the session stops. All
-    batches of a partition come between these calls.
+    Every assignment ends with `revoked` or `lost`, at the latest when the session stops. In
+    between, `batch` gets the partition's messages.
     """
 
     def started(self, session: Session) -> None:
-        """The session has a consumer. Called before anything else, in the subscriber's thread."""
+        """Take the session, which has a consumer. Called first, in the subscriber's thread."""
 
     def batch(self, batch: MessageBatch) -> None:
         """Handle messages. The handler stores or commits their offsets."""
 
     def assigned(self, partitions: list[int]) -> Mapping[int, int]:
-        """Partitions are being assigned.
+        """Take partitions that the session is about to assign.
 
-        Returns the offsets to begin at; a partition without one begins at its committed offset.
+        Returns the offsets to begin at. Other partitions begin at their committed offsets.
         """
         return {}
 
     def revoked(self, partitions: list[int]) -> None:
-        """Partitions are being revoked. The handler may still commit them in the call."""
+        """Drop partitions that the group revokes. The handler may still commit them here."""
 
     def lost(self, partitions: list[int]) -> None:
-        """Partitions were lost, and may already have other owners."""
+        """Drop partitions that the consumer lost. They may already have other owners."""
 
     def sought(self, partition: int) -> None:
-        """A partition was sought. No message that was fetched before follows."""
+        """Note that a seek moved a partition. `batch` gets no message from before the seek."""
 
     def committed(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        """A commit of `begin_commit`, or an automatic one, has ended."""
+        """Take the outcome of an automatic commit or one that `begin_commit` started."""
 
     def failed(self, error: KafkaError) -> None:
-        """The consumer met an error, which is logged."""
+        """Note a consumer error. The session logs it."""
 
     def polled(self) -> None:
-        """A pass of the session's loop: after every batch, and at least 20 times a second."""
+        """Do periodic work. Called after every batch and at least 20 times a second."""
 
     def closed(self) -> None:
-        """The session has ended."""
+        """Note that the session ended."""
 
 
 class Session:
-    """Reads a topic in a daemon thread and gives batches to a handler. Thread-safe.
+    """Reads a topic in a daemon thread and passes batches to a handler. Thread-safe.
 
     Parameters
     ----------
     subscription : KafkaSubscription
-        Its ``handler`` is always the session's current consumer.
+        Its ``handler`` is the session's current consumer.
     handler : Handler
     make_consumer : callable
-        Creates a consumer with more properties (callbacks).
+        Creates a consumer with additional properties (callbacks).
     partitions : iterable of int
-        Read exactly these partitions, without group rebalances. If empty, the group assigns them.
+        If not empty, read exactly these partitions, without group rebalances.
     log : Log
     outage : Outage
         Gets the consumer's errors.
     request_timeout : float
-        The longest time for a commit, s.
+        How long a commit may take, in seconds.
     """
 
     def __init__(
@@ -125,8 +125,9 @@ class Session:
         self._tasks: deque[tuple[Callable[[], object], Future[None]]] = deque()
         self._wanted = threading.Event()  # ends a pause after an error
         self._stopping = self._ended = False
+        self._ending = threading.Lock()  # held by the thread that ends the session
         self._waiting: list[int] = []  # threads in stop()
-        self._failed = 0  # consecutive rounds with errors only
+        self._failed = 0  # consecutive passes with errors only
         self._thread = threading.Thread(
             target=self._run, name=f"kafka-session-{self.topic}", daemon=True
         )
@@ -134,20 +135,21 @@ class Session:
     # -- for the connection
 
     def start(self) -> None:
-        """Create the consumer and start the thread. Errors of creating the consumer propagate."""
+        """Create the consumer and start the thread. Raises if the consumer cannot be created."""
         self._open_consumer()
         try:
             self._handler.started(self)
             self._thread.start()
-        except BaseException:  # too many threads: the consumer must be closed here
-            self._close_consumer()
-            self._call(self._handler.closed)
+        except BaseException:  # too many threads, or an interrupt: then the thread may run
+            self._stopping = True
+            if self._ending.acquire(blocking=False):
+                self._end()
             raise
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the thread, which returns its partitions and closes the consumer.
 
-        Waits up to `timeout` s for the thread, and so for its handler, unless the thread itself is
+        Waits up to `timeout` seconds for the thread, and so for its handler, unless the thread is
         the caller. Returns whether the thread has ended.
         """
         self._stopping = True
@@ -195,17 +197,17 @@ class Session:
                 f"topic {self.topic}, partition {partition}: cannot seek to offset {offset}: the "
                 f"listener did not return within {self.request_timeout:g} s"
             )
-            raise with_cause(ConnectionException(None, "TIMED_OUT", text), error) from error
+            raise set_cause(ConnectionException(None, "TIMED_OUT", text), error) from error
 
     # -- for the handler
 
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the session continues. Called between two messages; runs waiting seeks."""
         self._do_tasks()
         return not self._stopping
 
     def is_awaited_by(self, thread: int) -> bool:
-        """Whether this thread waits in `stop`."""
+        """Whether a thread waits in `stop`."""
         return thread in self._waiting
 
     def assigned(self) -> frozenset[int]:
@@ -214,78 +216,76 @@ class Session:
 
     @property
     def consumer(self) -> Consumer:
-        """The current consumer. InvalidStateException if there is none, as after a fatal error."""
+        """The current consumer. Raises InvalidStateException if there is none."""
         consumer = self._consumer
         if consumer is None:
             raise InvalidStateException(
                 None,
                 "NOT_OPEN",
-                f"topic {self.topic}: the subscription has no consumer: it is closed or replaces "
-                "a failed one",
+                f"topic {self.topic}: the subscription has no consumer: it is closed, or it is "
+                "replacing a failed consumer",
             )
         return consumer
 
-    def ask(self, doing: str, call: Callable[[Consumer], Any], **details: Any) -> Any:
-        """Call the consumer; its errors become typed exceptions."""
+    def request(self, doing: str, send: Callable[[Consumer], Any], **details: Any) -> Any:
+        """Call a function with the consumer. Converts errors to typed exceptions."""
         try:
-            return call(self.consumer)
+            return send(self.consumer)
         except (KafkaException, RuntimeError) as error:
             text = f"topic {self.topic}: {doing} failed"
-            raise typed(error, text, topic=self.topic, **details) from error
+            raise convert(error, text, topic=self.topic, **details) from error
 
     def is_cut_off(self) -> bool:
-        """Whether no broker answers at present, which the connection logs."""
+        """Whether no broker responds at present, which the connection logs."""
         return bool(self._outage)
 
     def was_cut_off(self) -> bool:
-        """Whether no broker answers, or none did until a moment ago."""
+        """Whether no broker responds, or none did until a moment ago."""
         return self._outage.is_recent()
 
     def places(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Partitions of the topic."""
+        """Return partitions of the topic as TopicPartitions."""
         return [TopicPartition(self.topic, number) for number in partitions]
 
     def pause(self, partitions: Iterable[int]) -> None:
         """Stop fetching these partitions, until `resume` or a new assignment.
 
-        A batch that was already fetched may still come.
+        The handler may still get a batch that was already fetched.
         """
         numbers = frozenset(partitions)
-        self.ask("pause", lambda consumer: consumer.pause(self.places(numbers)))
+        self.request("pause", lambda consumer: consumer.pause(self.places(numbers)))
         self._paused |= numbers
 
     def resume(self, partitions: Iterable[int]) -> None:
         """Fetch these partitions again."""
         numbers = frozenset(partitions)
-        self.ask("resume", lambda consumer: consumer.resume(self.places(numbers)))
+        self.request("resume", lambda consumer: consumer.resume(self.places(numbers)))
         self._paused -= numbers
 
     def seek(self, partition: int, offset: int) -> None:
-        """Seek an assigned partition. A batch that was already fetched may still come."""
+        """Seek an assigned partition. The handler may still get a fetched batch."""
         position = TopicPartition(self.topic, partition, offset)
-        self.ask("seek", lambda consumer: consumer.seek(position), partition=partition)
+        self.request("seek", lambda consumer: consumer.seek(position), partition=partition)
 
     def commit(self, positions: list[TopicPartition]) -> None:
-        """Commit offsets (of the next message to read) and wait for the answer.
+        """Commit the offsets of the next messages to read, and wait for the response.
 
         Raises
         ------
         ApplicationException
-            Typed by the broker's error, for example that another member owns the partition.
-            ConnectionException TIMED_OUT: the offset may be committed or not.
+            The broker's error sets its type, for example if another member owns the partition.
+            ConnectionException TIMED_OUT: the broker may or may not have committed the offsets.
         """
-        try:
-            done = commit_within(self.consumer, positions, self.request_timeout)
-        except (KafkaException, RuntimeError) as error:
-            raise typed(error, f"topic {self.topic}: commit failed", topic=self.topic) from error
+        timeout = self.request_timeout
+        done = self.request("commit", lambda consumer: commit_within(consumer, positions, timeout))
         for place in done or ():
             if place.error is not None:
                 text = f"topic {self.topic}, partition {place.partition}: commit failed"
-                raise typed(place.error, text, topic=self.topic, partition=place.partition)
+                raise convert(place.error, text, topic=self.topic, partition=place.partition)
 
     def begin_commit(self, positions: list[TopicPartition]) -> None:
-        """Begin a commit; the handler's `committed` gets its outcome."""
-        self.ask("commit", lambda consumer: consumer.commit(offsets=positions))
+        """Start a commit. The handler's `committed` gets its outcome."""
+        self.request("commit", lambda consumer: consumer.commit(offsets=positions))
 
     # -- the consumer
 
@@ -296,8 +296,8 @@ class Session:
                 consumer.subscribe(
                     [self.topic],
                     on_assign=self._on_assign,
-                    on_revoke=lambda _, places: self._give_back(self._handler.revoked, places),
-                    on_lost=lambda _, places: self._give_back(self._handler.lost, places),
+                    on_revoke=lambda _, places: self._unassign(self._handler.revoked, places),
+                    on_lost=lambda _, places: self._unassign(self._handler.lost, places),
                 )
         except BaseException:
             consumer.close()
@@ -305,24 +305,24 @@ class Session:
         self._consumer = self.subscription.handler = consumer
 
     def _close_consumer(self) -> None:
-        """Return the partitions and close the consumer. After errors too, none stay assigned."""
+        """Return the partitions and close the consumer. Even after errors, none stay assigned."""
         consumer = self._consumer
         try:
             if consumer is not None:
                 if self._partitions and self._assigned:
-                    self._give_back(self._handler.revoked, self.places(self._assigned))
+                    self._unassign(self._handler.revoked, self.places(self._assigned))
                 consumer.close()  # runs on_revoke or on_lost
-        except Exception as error:  # the partitions count as lost then
-            self._log_error("close", error, "closing its consumer failed")
+        except Exception as error:  # then the partitions are lost
+            self._log_error("close", error, "cannot close its consumer")
         finally:
             self._consumer = None
             if self._assigned:
-                self._give_back(self._handler.lost, self.places(self._assigned))
+                self._unassign(self._handler.lost, self.places(self._assigned))
 
     # -- rebalances
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        starts = self._begin(place.partition for place in places)
+        starts = self._accept_partitions(place.partition for place in places)
         for place in places:
             place.offset = starts.get(place.partition, place.offset)
         try:
@@ -332,7 +332,7 @@ class Session:
                 raise
             consumer.assign(places)
 
-    def _begin(self, numbers: Iterable[int]) -> Mapping[int, int]:
+    def _accept_partitions(self, numbers: Iterable[int]) -> Mapping[int, int]:
         begun = sorted(numbers)
         self._assigned |= frozenset(begun)
         starts: Mapping[int, int] | None = self._call(self._handler.assigned, begun)
@@ -340,16 +340,14 @@ class Session:
 
     def _assign_own(self) -> None:
         """Assign the configured partitions."""
-        starts = self._begin(self._partitions)
+        starts = self._accept_partitions(self._partitions)
         places = self.places(self._partitions)
         for place in places:
             place.offset = starts.get(place.partition, OFFSET_STORED)
         self.consumer.assign(places)
 
-    def _give_back(
-        self, hook: Callable[[list[int]], object], places: list[TopicPartition]
-    ) -> None:
-        # The partitions stay assigned during the call, because the handler commits there.
+    def _unassign(self, hook: Callable[[list[int]], object], places: list[TopicPartition]) -> None:
+        # The partitions stay assigned during the call, because the handler may commit them.
         numbers = [place.partition for place in places]
         try:
             self._call(hook, numbers)
@@ -358,7 +356,7 @@ class Session:
             paused = self._paused.intersection(numbers)
             self._paused -= paused
             if paused and self._consumer is not None:
-                # librdkafka keeps the pause through reassignments. A closed consumer gets none.
+                # librdkafka keeps reassigned partitions paused. A closed consumer raises.
                 with contextlib.suppress(RuntimeError):
                     self._consumer.resume(self.places(paused))
 
@@ -371,6 +369,8 @@ class Session:
     # -- the thread
 
     def _run(self) -> None:
+        if not self._ending.acquire(blocking=False):  # start() has failed
+            return
         try:
             while not self._stopping:
                 try:
@@ -382,37 +382,40 @@ class Session:
                     if count:
                         self._failed = 0
                         self._handler.batch(batch)  # may release it
-                    if errors and self._note(errors) and not count:
+                    if errors and self._report_errors(errors) and not count:
                         self._pause(SHORT_PAUSE_S)
                     self._do_tasks()
                     self._call(self._handler.polled)
-                except BaseException as error:  # a new consumer may work, and fetches again
+                except BaseException as error:  # a new consumer may work, and refetches the batch
                     if not self._stopping:
                         self._replace(error)
         finally:
-            self._close_consumer()
-            self._ended = True
-            self._fail_tasks()
-            self._call(self._handler.closed)
+            self._end()
+
+    def _end(self) -> None:
+        self._close_consumer()
+        self._ended = True
+        self._fail_tasks()
+        self._call(self._handler.closed)
 
     def _fetch(self) -> tuple[MessageBatch, int, list[Message]]:
-        """Take all fetched messages, or else wait for the next one: a batch, its size, errors."""
+        """Take all fetched messages, or wait for one. Returns batch, size and errors."""
         batch = self.consumer.consume_batch(MAX_BATCH, 0)
-        if not batch:  # no errors either
+        if not batch:  # it contains no errors either
             batch = self.consumer.consume_batch(1, PAUSED_S if self._paused else IDLE_S)
         return batch, len(batch), batch.errors
 
     def _replace(self, error: BaseException) -> None:
         known = kafka_error(error)
         kind = known.code() if known is not None else type(error)
-        self._log_error(kind, error, "its consumer failed and is replaced")
+        self._log_error(kind, error, "its consumer failed; replacing it")
         self._close_consumer()
         self._pause(LONG_PAUSE_S)
 
-    def serve(self) -> MessageBatch:
-        """Poll the consumer during a slow handler's batch; this may return a message."""
+    def poll_once(self) -> MessageBatch:
+        """Poll the consumer while a slow handler runs. The batch may contain a message."""
         more = self.consumer.consume_batch(1, 0)
-        self._note(more.errors)
+        self._report_errors(more.errors)
         return more
 
     def _do_tasks(self) -> None:
@@ -437,8 +440,8 @@ class Session:
 
     # -- errors
 
-    def _note(self, errors: Iterable[Message]) -> bool:
-        """Report errors that came instead of messages. Returns whether any was reported."""
+    def _report_errors(self, errors: Iterable[Message]) -> bool:
+        """Report errors that librdkafka returned as messages. Returns whether it reported any."""
         noted = False
         for message in errors:
             error = message.error()
@@ -451,7 +454,7 @@ class Session:
         return noted
 
     def _on_error(self, error: KafkaError) -> None:
-        text = f"Subscription to topic {self.topic}: its consumer met an error and continues"
+        text = f"Subscription to topic {self.topic}: consumer error; the subscription continues"
         self._outage.report(error, text)
         self._call(self._handler.failed, error)
 

@@ -1,4 +1,4 @@
-"""The configuration of a connection, and its conversion to librdkafka's properties."""
+"""A connection's configuration, and how it becomes librdkafka properties."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 from pip_services4_components.config import ConfigParams
 
 from cykafka.internal import OWN_KEYS, did_you_mean, known_properties
-from pip_services4_kafka._errors import misconfigured, words
-from pip_services4_kafka.connect._secrets import Secret, Secrets, is_secret
-from pip_services4_kafka.connect._security import security_properties
+from pip_services4_kafka._errors import config_error, words
+from pip_services4_kafka.connect._security import Secret, Secrets, is_secret, security_properties
 
 # The syslog level for each documented log level (none, error, warn, info, debug).
 LOG_LEVELS = (0, 3, 4, 6, 7)
 
 DEFAULT_GROUP = "default"
 
-# A new topic is known everywhere in much less, and a topic that was deleted fails no later.
+# A message to a deleted topic fails after this time. All brokers learn of a new topic much sooner.
 _TOPIC_WAIT_MS = 5000
 
-# librdkafka looks for timed-out messages about once a second, and then reports them.
+# librdkafka checks for timed-out messages about once a second, and then reports them.
 _REPORT_DELAY_MS = 2500
 
 # The default upper bound of numbers.
@@ -30,7 +29,7 @@ MOST = 2**31 - 1
 
 _RAW = "options.kafka"
 
-# The whole numbers among the options of a connection: the least and the greatest value.
+# The whole numbers among the connection options: the least and the greatest value.
 _NUMBERS = {
     "log_level": (0, 4),
     "connect_timeout": (1, MOST),
@@ -41,8 +40,8 @@ _NUMBERS = {
     "replication_factor": (-1, 32767),
 }
 
-# All documented keys, of connections and of queues: a queue passes its whole configuration to its
-# connection.
+# All documented keys of connections and queues, because a queue passes its whole configuration to
+# its connection.
 _TOP = words(
     "client_id topic group_id from_beginning read_partitions autocommit name id descriptor type "
     "logger level source"
@@ -70,10 +69,10 @@ _FOREIGN = ("dependencies", "context")
 _known_properties = functools.cache(known_properties)
 
 
-class Settings:
-    """The options of a connection, with the documented defaults. Times are in ms.
+class ConnectionSettings:
+    """A connection's options, with the documented defaults. Times are in ms.
 
-    The connection logs `warnings` at `open`, as it may have no logger before.
+    The connection logs `warnings` in `open`, because it may have no logger before.
     """
 
     def __init__(self) -> None:
@@ -94,21 +93,20 @@ class Settings:
         self.secrets = Secrets()
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the options of a configuration. Options that it does not contain keep their values.
+        """Take options from a configuration. Options that it does not contain keep their values.
 
         Raises
         ------
         ConfigException
-            UNKNOWN_PROPERTY: librdkafka has no property of that name; INVALID_PARTITION;
-            INVALID_ACKS.
+            UNKNOWN_PROPERTY: librdkafka has no such property; INVALID_PARTITION; INVALID_ACKS.
         """
         self.name = _text(config, "name") or self.name
-        self.warnings = unknown_keys(config)
+        self.warnings = find_unknown_keys(config)
         self.client_id = _text(config, "client_id") or self.client_id
-        self.acks = acks_of(_text(config, "options.acks"), self.acks)
+        self.acks = parse_acks(_text(config, "options.acks"), self.acks)
         for name, (low, high) in _NUMBERS.items():
             key, default = f"options.{name}", getattr(self, name)
-            number = number_of(config, key, default, low, high, warnings=self.warnings)
+            number = read_number(config, key, default, low, high, warnings=self.warnings)
             setattr(self, name, number)
         numbers = _partitions(config)
         if numbers is not None:
@@ -124,7 +122,7 @@ class Settings:
     # -- properties
 
     def producer(self, resolved: ConfigParams, acks: int) -> dict[str, Any]:
-        """The properties of a producer.
+        """The properties for a producer.
 
         Parameters
         ----------
@@ -135,62 +133,65 @@ class Settings:
         """
         return self._hide(
             {
-                **self._common(resolved),
+                **self._common_properties(resolved),
                 "acks": acks,
                 "retries": self.max_retries,
-                # The outcome is then known within request_timeout.
+                # Reports the outcome within request_timeout.
                 "message.timeout.ms": self.request_timeout
                 - min(_REPORT_DELAY_MS, self.request_timeout // 2),
                 "request.timeout.ms": min(self.request_timeout, 900000),
-                # Callers wait for each message that they send; batches fill requests anyway.
+                # Callers wait until their messages are stored. Batches fill requests anyway.
                 "linger.ms": 0,
-                # How long messages wait for a topic that does not exist.
+                # The brokers decide which message is too large. Another client may have sent a
+                # message that exceeds librdkafka's default and now becomes a dead letter.
+                "message.max.bytes": 1_000_000_000,
+                # How long messages wait for a missing topic.
                 "topic.metadata.propagation.max.ms": _TOPIC_WAIT_MS,
                 **self.properties,
             }
         )
 
     def admin(self, resolved: ConfigParams) -> dict[str, Any]:
-        """The properties of an admin client."""
-        # Asking for a topic must not create it.
+        """The properties for an admin client."""
+        # A metadata request must not create a topic.
         own = {"allow.auto.create.topics": False}
-        return self._hide({**self._common(resolved), **own, **self.properties})
+        return self._hide({**self._common_properties(resolved), **own, **self.properties})
 
     def consumer(
         self, resolved: ConfigParams, group_id: str | None, options: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The properties of a consumer; `options` come from its subscriber."""
+        """The properties for a consumer. `options` are the subscriber's."""
         wanted = {key: value for key, value in (options or {}).items() if value is not None}
         wanted.pop("from_beginning", None)
         _check_properties(key for key in wanted if key not in OWN_KEYS)
         given = {**self.properties, **wanted}
         properties = {
-            **self._common(resolved),
+            **self._common_properties(resolved),
             "enable.auto.commit": True,
             "auto.commit.interval.ms": 5000,
             "session.timeout.ms": 10000,
             "auto.offset.reset": "earliest",
-            # Limits commits. librdkafka requires a longer time than a fetch may take.
+            # Limits commits. librdkafka requires more than the longest fetch.
             "socket.timeout.ms": min(max(self.request_timeout, 2000), 300000),
             **given,
             "group.id": group_id or DEFAULT_GROUP,
             "enable.auto.offset.store": False,
         }
         if str(given.get("group.protocol", "")).lower() == "consumer":
-            # The broker sets the session timeout there, and librdkafka refuses the property.
+            # There the broker sets the session timeout, and librdkafka rejects the property.
             properties.pop("session.timeout.ms")
             if "session.timeout.ms" in wanted:
                 properties["session.timeout.ms"] = wanted["session.timeout.ms"]
         return self._hide(properties)
 
-    def _common(self, resolved: ConfigParams) -> dict[str, Any]:
+    def _common_properties(self, resolved: ConfigParams) -> dict[str, Any]:
         security, warnings = security_properties(resolved, self.properties)
         self.warnings += [words for words in warnings if words not in self.warnings]
         return {
             "bootstrap.servers": resolved.get_as_string("brokers"),
             "client.id": self.client_id,
             "log_level": LOG_LEVELS[self.log_level],
-            # Its half is also the shortest time between two connections that a client begins.
+            # A client also waits half of this before it opens another connection.
             "reconnect.backoff.ms": min(20, self.retry_timeout),
             "reconnect.backoff.max.ms": self.retry_timeout,
             **security,
@@ -208,14 +209,14 @@ class Settings:
 
 
 def _properties(config: ConfigParams) -> dict[str, str]:
-    """librdkafka's properties in a configuration, after a check of their names."""
+    """The librdkafka properties in a configuration. Raises if a name is unknown."""
     given = config.get_section(_RAW)
     _check_properties(given, f"{_RAW}.")
     return {key: given.get_as_string(key) for key in given}
 
 
 def _check_properties(given: Iterable[str], prefix: str = "") -> None:
-    """Raise for properties that librdkafka does not know, and suggest a similar one.
+    """Raise if librdkafka does not know a property, and suggest a similar one.
 
     Raises
     ------
@@ -227,11 +228,11 @@ def _check_properties(given: Iterable[str], prefix: str = "") -> None:
         if key not in known:
             text = f'{prefix}{key}: librdkafka has no property "{key}"'
             text += did_you_mean(key, sorted(known), prefix=prefix)
-            raise misconfigured("UNKNOWN_PROPERTY", text, keys=[prefix + key])
+            raise config_error("UNKNOWN_PROPERTY", text, keys=[prefix + key])
 
 
-def unknown_keys(config: Iterable[str]) -> list[str]:
-    """A warning, without values, for each key that neither a connection nor a queue knows."""
+def find_unknown_keys(config: Iterable[str]) -> list[str]:
+    """One warning, without the value, per key that neither connections nor queues know."""
     return [warning for key in config if (warning := _unknown(key)) is not None]
 
 
@@ -252,8 +253,8 @@ def _unknown(key: str) -> str | None:
     return f'"{key}" is not a key of a Kafka component{did_you_mean(name, known, prefix=prefix)}'
 
 
-def keys_for_shared(config: ConfigParams) -> list[str]:
-    """A warning for each key that has no effect on a queue with a shared connection.
+def find_idle_keys(config: ConfigParams) -> list[str]:
+    """One warning per key that has no effect on a queue with a shared connection.
 
     Raises
     ------
@@ -266,7 +267,7 @@ def keys_for_shared(config: ConfigParams) -> list[str]:
         for key in config
         if _unknown(key) is None and _belongs_to_connection(key)
     ]
-    return [*unknown_keys(config), *idle]
+    return [*find_unknown_keys(config), *idle]
 
 
 def _belongs_to_connection(key: str) -> bool:
@@ -279,8 +280,8 @@ def _belongs_to_connection(key: str) -> bool:
 # -- values
 
 
-def acks_of(value: Any, default: int = -1) -> int:
-    """The number of brokers that must store a message: -1 (all), 0 or 1.
+def parse_acks(value: Any, default: int = -1) -> int:
+    """How many brokers must store a message: -1 (all), 0 or 1.
 
     Parameters
     ----------
@@ -298,11 +299,11 @@ def acks_of(value: Any, default: int = -1) -> int:
     number = {"all": -1, "-1": -1, "0": 0, "1": 1}.get(text)
     if number is None:
         wrong = f'options.acks: expected -1 (all), 0 or 1, got "{text}"'
-        raise misconfigured("INVALID_ACKS", wrong, keys=["options.acks"])
+        raise config_error("INVALID_ACKS", wrong, keys=["options.acks"])
     return number
 
 
-def number_of(
+def read_number(
     config: ConfigParams,
     key: str,
     default: int,
@@ -311,9 +312,9 @@ def number_of(
     *,
     warnings: list[str],
 ) -> int:
-    """A whole number from the configuration.
+    """Read a whole number from the configuration.
 
-    A value that is not a number, or is out of bounds, adds a warning and returns the default.
+    If the value is not a number or out of bounds, this adds a warning and returns the default.
     """
     text = _text(config, key)
     if text is None:
@@ -329,8 +330,8 @@ def number_of(
     return default
 
 
-def flag_of(config: ConfigParams, key: str, default: bool, *, warnings: list[str]) -> bool:
-    """A boolean from the configuration. Another value adds a warning and returns the default."""
+def read_flag(config: ConfigParams, key: str, default: bool, *, warnings: list[str]) -> bool:
+    """Read a boolean. If the value is not a boolean, adds a warning and returns the default."""
     text = _text(config, key)
     value: bool | None = config.get_as_nullable_boolean(key) if text is not None else default
     if value is None:
@@ -341,7 +342,7 @@ def flag_of(config: ConfigParams, key: str, default: bool, *, warnings: list[str
 
 def _partitions(config: ConfigParams) -> list[int] | None:
     key = "options.readable_partitions"
-    # A YAML list becomes one key for each item.
+    # A YAML list becomes one key per item.
     texts = [_text(config, name) or "" for name in config if name.startswith(f"{key}.")]
     joined = _text(config, key)
     if joined is not None:
@@ -350,21 +351,21 @@ def _partitions(config: ConfigParams) -> list[int] | None:
 
 
 def _text(config: ConfigParams, key: str) -> str | None:
-    """The value, or None if it is missing or blank."""
+    """Read a text. Returns None if it is missing or blank."""
     value: str | None = config.get_as_nullable_string(key)
     return value if value and value.strip() else None
 
 
 def _partition(text: str, key: str, low: int = 0) -> int:
-    number = whole(text, low, MOST)
+    number = parse_number(text, low, MOST)
     if number is None:
-        wrong = f'{key}: expected the number of a partition, got "{text.strip()}"'
-        raise misconfigured("INVALID_PARTITION", wrong, keys=[key])
+        wrong = f'{key}: expected a partition number, got "{text.strip()}"'
+        raise config_error("INVALID_PARTITION", wrong, keys=[key])
     return number
 
 
-def whole(text: str, low: int, high: int) -> int | None:
-    """The whole number in a text, or None if it has none or one out of bounds."""
+def parse_number(text: str, low: int, high: int) -> int | None:
+    """Read a whole number. Returns None if the text is not a whole number or out of bounds."""
     try:
         number = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The envelope of received messages."""
+"""The envelope around a received message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KafkaMessageEnvelope(MessageEnvelope):
     Parameters
     ----------
     context : IContext or str, optional
-        Its trace id becomes the envelope's.
+        The envelope gets the trace id of this context.
     message_type : str, optional
     message : bytes, str or object, optional
         Bytes stay unchanged, a str becomes UTF-8, any other object becomes JSON.
@@ -66,7 +66,7 @@ class KafkaMessageEnvelope(MessageEnvelope):
 
     @staticmethod
     def from_json(value: str | bytes | None) -> KafkaMessageEnvelope | None:
-        """Make an envelope from JSON text in the format of :meth:`to_json` or MessageEnvelope.
+        """Read an envelope from JSON text in the format of :meth:`to_json` or MessageEnvelope.
 
         Parameters
         ----------

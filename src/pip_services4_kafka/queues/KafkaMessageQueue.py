@@ -36,29 +36,25 @@ from cykafka import Message, MessageBatch
 from cykafka.internal import EnvelopeCodec, EnvelopeError
 
 from .._closing import Closing
-from .._context import AnyContext, to_context, trace_id_of
-from .._errors import described, misconfigured, with_cause
+from .._context import AnyContext, get_trace_id, to_context
+from .._errors import config_error, describe, set_cause
 from .._log import Log
 from ..connect._session import Handler
-from ..connect._settings import DEFAULT_GROUP, acks_of, flag_of, keys_for_shared, number_of
+from ..connect._settings import DEFAULT_GROUP, find_idle_keys, parse_acks, read_flag, read_number
 from ..connect.IKafkaMessageListener import IKafkaMessageListener
 from ..connect.KafkaConnection import KafkaConnection
 from ..connect.KafkaSubscription import KafkaSubscription
-from ._dead_letters import DeadLetters
 from ._listener import Listener
-from ._local_queue import Backoff
+from ._local_queue import Backoff, WaitingMessages
 from ._measures import Measures
-from ._messages import Messages
-from ._receiver import Receiver, Settings
-from ._sender import Sender
+from ._receiver import Receiver, ReceiverSettings
+from ._sender import DeadLetters, Sender
 from .KafkaMessageEnvelope import KafkaMessageEnvelope
 
 _WAIT_MS = 10_000
 _SHARED_CONNECTION = Descriptor("*", "connection", "kafka", "*", "1.0")
-# Each partition that listen() handles at a time costs a thread.
+# listen() uses one thread per partition that it handles at a time.
 _MOST_WORKERS = 1000
-# How long listen() blocks before it says so in the log, s.
-_BLOCKS_S = 1.0
 
 
 class KafkaMessageQueue(
@@ -67,39 +63,39 @@ class KafkaMessageQueue(
     """Sends messages to a Kafka topic and receives them as a member of a consumer group.
     Thread-safe.
 
-    Configuration parameters (times in ms). A queue with its own connection also takes those of
-    :class:`KafkaConnection`:
+    Configuration parameters (times in ms). A queue with its own connection also accepts the
+    parameters of :class:`KafkaConnection`:
 
-    - ``topic``: the topic, which is also the queue's name unless ``name`` is set (default: the
-      name)
-    - ``group_id``: the consumer group (default: default)
+    - ``topic``: the topic (default: the queue's ``name``). Without ``name``, the topic also
+      becomes the queue's name
+    - ``group_id``: the consumer group (default: ``default``)
     - ``from_beginning``: where a group without committed offsets starts. True: at the first
-      message in the topic. False: at the end of the topic at ``open`` (default: false)
+      message in the topic. False: at the end that the topic had at ``open`` (default: false)
     - ``read_partitions``: how many partitions ``listen`` handles at a time (default: 1)
-    - ``autocommit``: true: a message is finished when ``receive`` returns it or the receiver of
-      ``listen`` returns; false: when you call ``complete`` (default: true)
+    - ``autocommit``: true: a message is finished when ``receive`` returns it or ``listen``'s
+      receiver returns; false: when you call ``complete`` (default: true)
     - ``options.autosubscribe``: join the group at ``open``, not at first use (default: false)
     - ``options.acks``: how many brokers must store a message: -1 (all), 0 or 1 (default: -1)
-    - ``options.max_pending``: the most buffered or unfinished messages of a partition (default:
+    - ``options.max_pending``: the most buffered or unfinished messages per partition (default:
       10000)
     - ``options.max_attempts``: after this number of failed attempts, a message becomes a dead
       letter; 0: never (default: 10)
-    - ``options.retry_backoff``, ``options.retry_backoff_max``: a message whose receiver raised, or
-      that was abandoned, comes again after this time, then after twice as long each time, up to
-      the second value (default: 200, 10000)
-    - ``options.dead_letter_topic``: the topic for dead letters (default: the topic and ``.dlq``)
+    - ``options.retry_backoff``, ``options.retry_backoff_max``: how long the queue waits before it
+      redelivers a message that was abandoned or whose receiver raised. The wait doubles from the
+      first value to the second (default: 200, 10000)
+    - ``options.dead_letter_topic``: the topic for dead letters (default: ``<topic>.dlq``)
 
     References: ``*:logger:*:*:1.0``, ``*:counters:*:*:1.0``, ``*:discovery:*:*:1.0``,
     ``*:credential-store:*:*:1.0``, ``*:connection:kafka:*:1.0``, all optional. The queue uses the
-    referenced connection, unless its configuration has ``connection(s)``.
-    ``dependencies.connection`` selects a certain connection.
+    referenced connection, unless its configuration contains ``connection(s)``.
+    ``dependencies.connection`` selects a specific connection.
 
     Counters: ``queue.<name>.sent_messages``, ``.received_messages``, ``.failed_messages``,
     ``.dead_letter_messages``; gauges ``queue.<name>.lag`` (messages behind the committed offsets),
     ``.in_flight``, ``.errors``, ``.oldest_unfinished_age`` (s) and ``.oldest_unfinished_offset``.
 
-    Every context argument also accepts a trace id (str) or None. ``correlation_id`` is another
-    name for the argument.
+    Every context argument also accepts a trace id (str) or None, and the keyword
+    ``correlation_id``.
 
     Parameters
     ----------
@@ -110,7 +106,7 @@ class KafkaMessageQueue(
         super().__init__(
             name, MessagingCapabilities(True, True, True, True, True, False, True, True, True)
         )
-        # CompositeCounters shares one list between all instances.
+        # All CompositeCounters would share one list.
         self._counters._counters = []
         self._name: str | None = name
         self._config: ConfigParams | None = None
@@ -130,23 +126,23 @@ class KafkaMessageQueue(
         self._subscribed = False
         self._receiver: IMessageReceiver | None = None
 
-        self.__max_pending, self.__max_attempts = 10_000, 10
-        self.__backoff_ms = (200, 10_000)
-        self.__dead_letter_topic = ""
-        self.__warnings: list[str] = []  # of the configuration; logged at open()
-        self.__log = Log()
-        self.__measures = Measures(self.get_name, self._counters, self.__log)
-        self.__codec = EnvelopeCodec(KafkaMessageEnvelope)
-        # Protects what follows. Held while a consumer is created, never while receivers run or
-        # threads are joined. A signal handler may close the queue in the thread that has it.
-        self.__lock = threading.RLock()
-        self.__process = os.getpid()
-        self.__closing = Closing()
-        self.__active: KafkaConnection | None = None  # the connection between open() and close()
-        self.__sender: Sender | None = None
-        self.__receiver: Receiver | None = None  # also while close() waits
-        self.__listeners: list[Listener] = []
-        self.__ends: dict[int, int] = {}  # of the topic at open()
+        self._max_pending, self._max_attempts = 10_000, 10
+        self._retry_backoff = (200, 10_000)
+        self._dead_letter_topic = ""
+        self._warnings: list[str] = []  # about the configuration; open() logs them
+        self._log = Log()
+        self._measures = Measures(self.get_name, self._counters, self._log)
+        self._codec = EnvelopeCodec(KafkaMessageEnvelope)
+        # Protects the next fields. Held while a consumer is created, but never while receivers run
+        # or threads are joined. A signal handler may close the queue in the thread that holds it.
+        self._state_lock = threading.RLock()
+        self._process = os.getpid()
+        self._closing = Closing()
+        self._active: KafkaConnection | None = None  # between open() and close()
+        self._sender: Sender | None = None
+        self._session_receiver: Receiver | None = None  # even while close() waits
+        self._listeners: list[Listener] = []
+        self._ends_at_open: dict[int, int] = {}  # the topic's end offsets
 
     def __repr__(self) -> str:
         state = "open" if self.is_open() else "closed"
@@ -159,7 +155,7 @@ class KafkaMessageQueue(
     # -- configuration
 
     def configure(self, config: ConfigParams) -> None:
-        """Take the configuration. Options that it does not contain keep their values.
+        """Apply a configuration. Options missing from `config` keep their values.
 
         Parameters
         ----------
@@ -172,33 +168,33 @@ class KafkaMessageQueue(
         """
         self._config = config
         self._dependency_resolver.configure(config)
-        warnings = self.__warnings = []
-        number = partial(number_of, config, warnings=warnings)
-        flag = partial(flag_of, config, warnings=warnings)
+        warnings = self._warnings = []
+        number = partial(read_number, config, warnings=warnings)
+        flag = partial(read_flag, config, warnings=warnings)
         self._topic = config.get_as_string_with_default("topic", self._topic)
         self._group_id = config.get_as_string_with_default("group_id", self._group_id)
         self._from_beginning = flag("from_beginning", self._from_beginning)
         self._read_partitions = number("read_partitions", self._read_partitions, 1, _MOST_WORKERS)
         self._auto_commit = flag("autocommit", self._auto_commit)
         self._auto_subscribe = flag("options.autosubscribe", self._auto_subscribe)
-        self._acks = acks_of(config.get_as_nullable_string("options.acks"), self._acks)
-        self.__max_pending = number("options.max_pending", self.__max_pending, 1)
-        self.__max_attempts = number("options.max_attempts", self.__max_attempts, 0)
-        first, longest = self.__backoff_ms
-        self.__backoff_ms = (
+        self._acks = parse_acks(config.get_as_nullable_string("options.acks"), self._acks)
+        self._max_pending = number("options.max_pending", self._max_pending, 1)
+        self._max_attempts = number("options.max_attempts", self._max_attempts, 0)
+        first, longest = self._retry_backoff
+        self._retry_backoff = (
             number("options.retry_backoff", first, 0),
             number("options.retry_backoff_max", longest, 0),
         )
-        self.__dead_letter_topic = config.get_as_string_with_default(
-            "options.dead_letter_topic", self.__dead_letter_topic
+        self._dead_letter_topic = config.get_as_string_with_default(
+            "options.dead_letter_topic", self._dead_letter_topic
         )
-        self._name = _name_in(config, self._name)
-        with self.__lock:
-            if self._local_connection and self.__active is None:  # has an earlier configuration
+        self._name = _choose_name(config, self._name)
+        with self._state_lock:
+            if self._local_connection and self._active is None:  # it uses an earlier configuration
                 self._connection = None
 
     def set_references(self, references: IReferences) -> None:
-        """Take loggers, counters and a shared connection.
+        """Get the loggers, the counters and a shared connection from `references`.
 
         Parameters
         ----------
@@ -207,14 +203,14 @@ class KafkaMessageQueue(
         if references is not self._references:
             self._references = references
             self._logger.set_references(references)
-            self.__log.set_references(references)
+            self._log.set_references(references)
             self._counters._counters = []
             self._counters.set_references(references)
         self._dependency_resolver.set_references(references)
-        with self.__lock:
-            self._connection = self.__active or self.__find_connection()
+        with self._state_lock:
+            self._connection = self._active or self._find_connection()
 
-    def __find_connection(self) -> KafkaConnection:
+    def _find_connection(self) -> KafkaConnection:
         config = self._config or ConfigParams()
         own = config.get_section("connection") or config.get_section("connections")
         if self._references is not None and (
@@ -227,9 +223,9 @@ class KafkaMessageQueue(
                 self._local_connection = False
                 return shared
         connection = KafkaConnection()
-        # The connection's warnings name the queue.
+        # So the connection's warnings name the queue.
         connection.configure(
-            config.override(ConfigParams.from_tuples("name", str(self.__measures)))
+            config.override(ConfigParams.from_tuples("name", str(self._measures)))
         )
         if self._references is not None:
             connection.set_references(self._references)
@@ -237,48 +233,48 @@ class KafkaMessageQueue(
         return connection
 
     def unset_references(self) -> None:
-        """Drop the reference to the connection. An open queue must still be closed."""
+        """Drop the reference to the connection. If the queue is open, call :meth:`close` next."""
         self._connection = None
 
     def _get_topic(self) -> str:
-        """The topic. For subclasses."""
+        """Return the topic. Subclasses may override this."""
         if not self._topic and not self._name:
             text = "the queue has neither a topic nor a name: set topic"
-            raise misconfigured("NO_TOPIC", text, keys=["topic", "name"])
+            raise config_error("NO_TOPIC", text, keys=["topic", "name"])
         return self._topic or str(self._name)
 
     # -- opening and closing
 
     def is_open(self) -> bool:
-        """Whether the queue is open. False in a forked child of the process that opened it.
+        """Return whether the queue is open. False in a forked child of the opening process.
 
         Returns
         -------
         bool
         """
-        return self._opened and self.__process == os.getpid()
+        return self._opened and self._process == os.getpid()
 
     def _check_open(self, context: IContext | None = None) -> None:
         if not self.is_open():
-            raise self.__not_opened(context)
+            raise self._not_opened(context)
 
-    def __not_opened(self, context: IContext | None) -> InvalidStateException:
+    def _not_opened(self, context: IContext | None) -> InvalidStateException:
         text = f"Queue {self.get_name()} is not opened: call open() first"
         if self._opened:
             text = (
                 f"Queue {self.get_name()} was opened before this process was forked: a child must "
-                "open a queue of its own"
+                "open its own queue"
             )
-        return InvalidStateException(trace_id_of(context), "NOT_OPENED", text)
+        return InvalidStateException(get_trace_id(context), "NOT_OPENED", text)
 
-    def __no_connection(self, context: IContext | None) -> InvalidStateException:
+    def _no_connection(self, context: IContext | None) -> InvalidStateException:
         text = f"queue {self.get_name()} has no connection: its references were unset"
-        return InvalidStateException(trace_id_of(context), "NO_CONNECTION", text)
+        return InvalidStateException(get_trace_id(context), "NO_CONNECTION", text)
 
     def open(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
         """Connect, and create the topic if it is missing. Does nothing if the queue is open.
 
-        If another thread is closing the queue, this waits for the end of that close().
+        If another thread is closing the queue, this first waits for that thread.
 
         Parameters
         ----------
@@ -289,72 +285,70 @@ class KafkaMessageQueue(
         ConnectionException
             CONNECT_FAILED, with its cause. The queue stays closed.
         ConfigException
-            The configuration of the connection is wrong; NO_TOPIC: the queue has neither topic nor
+            The connection's configuration is wrong; NO_TOPIC: the queue has neither a topic nor a
             name.
         InvalidStateException
-            NOT_OPENED: the same thread runs close(), for example if a signal handler calls this;
-            or close() waits for this thread's receiver; or this is a forked child of the process
-            that has opened the queue.
+            NOT_OPENED, in three cases. This thread runs close(), for example because a signal
+            handler calls open(). Or close() waits for the receiver in this thread. Or this
+            process is a forked child of the process that opened the queue.
         """
         known = to_context(context or correlation_id)
-        while not self.__open(known):
-            # close() may wait for this thread.
-            if self.__closing.is_mine() or any(each.is_mine() for each in self.__listeners):
-                raise self.__not_opened(known)
-            self.__closing.wait()
+        while not self._open_unless_closing(known):
+            if not self._closing.wait(any(listener.is_mine() for listener in self._listeners)):
+                raise self._not_opened(known)
 
-    def __open(self, known: IContext | None) -> bool:
-        """Open the queue; False if close() is running."""
-        with self.__lock:
+    def _open_unless_closing(self, known: IContext | None) -> bool:
+        """Open the queue. Returns False if close() is running."""
+        with self._state_lock:
             if self._opened:
                 self._check_open(known)
                 return True
-            if self.__closing:
+            if self._closing:
                 return False
-            connection = self._connection = self._connection or self.__find_connection()
+            connection = self._connection = self._connection or self._find_connection()
             try:
                 if self._local_connection:
                     connection.open(known)
-                self.__prepare(known, connection)
+                self._prepare(known, connection)
             except BaseException as error:
-                self.__close_down(known, connection)
-                if not isinstance(error, Exception) or _says_why(error):
+                self._close_down(known, connection)
+                if not isinstance(error, Exception) or _explains_failure(error):
                     raise
                 failure = ConnectionException(
-                    trace_id_of(known), "CONNECT_FAILED", f"cannot open the queue: {error}"
+                    get_trace_id(known), "CONNECT_FAILED", f"cannot open the queue: {error}"
                 )
-                raise with_cause(failure, error) from error
+                raise set_cause(failure, error) from error
             return True
 
-    def __prepare(self, context: IContext | None, connection: KafkaConnection) -> None:
+    def _prepare(self, context: IContext | None, connection: KafkaConnection) -> None:
         if not connection.is_open():
             raise ConnectionException(
-                trace_id_of(context),
+                get_trace_id(context),
                 "CONNECT_FAILED",
                 f"queue {self.get_name()}: the shared connection to Kafka is not open: open it "
                 "before its queues; in a container's configuration, put it before them",
             )
-        idle = [] if self._local_connection else keys_for_shared(self._config or ConfigParams())
-        for warning in (*self.__warnings, *idle):
-            self.__log.warn(f"Queue {self.get_name()}: {warning}", context)
+        idle = [] if self._local_connection else find_idle_keys(self._config or ConfigParams())
+        for warning in (*self._warnings, *idle):
+            self._log.warn(f"Queue {self.get_name()}: {warning}", context)
         topic = self._get_topic()
-        if topic == self.__dead_letter_topic:
+        if topic == self._dead_letter_topic:
             text = (
-                f"options.dead_letter_topic: expected another topic than {topic}, the queue's own"
+                f"options.dead_letter_topic: expected another topic than the queue's own, {topic}"
             )
-            raise misconfigured("INVALID_TOPIC", text, keys=["options.dead_letter_topic"])
+            raise config_error("INVALID_TOPIC", text, keys=["options.dead_letter_topic"])
         connection.ensure_queue(topic)
-        each = self._from_message if self.__overrides("_from_message") else None
-        self.__sender = Sender(connection, topic, self._acks, self.__codec, each, self.__measures)
-        self.__ends = {} if self._from_beginning else connection.read_ends(topic)
-        self.__active = connection
-        self.__process = os.getpid()
+        hook = self._from_message if self._overrides("_from_message") else None
+        self._sender = Sender(connection, topic, self._acks, self._codec, hook, self._measures)
+        self._ends_at_open = {} if self._from_beginning else connection.read_ends(topic)
+        self._active = connection
+        self._process = os.getpid()
         self._opened = True
         if self._auto_subscribe:
             self._subscribe(context)
 
     def close(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """End listening and receiving, and commit finished messages. Idempotent.
+        """Stop listening and receiving, and commit finished messages. Idempotent.
 
         Waits up to ``request_timeout`` for running receivers, unless one of them is the caller.
 
@@ -365,67 +359,66 @@ class KafkaMessageQueue(
         Raises
         ------
         InvalidStateException
-            NO_CONNECTION: ``unset_references()`` was called before. The queue is closed
-            nevertheless.
+            NO_CONNECTION: ``unset_references()`` was called before. The queue still closes.
         """
         known = to_context(context or correlation_id)
         if self._opened and not self.is_open():
-            # A forked child: the threads and the brokers' connections are the parent's. A thread
-            # that does not exist here may have the locks.
+            # A forked child: the parent owns the threads and the connections. A thread that does
+            # not exist here may hold the locks.
             self._opened = self._subscribed = False
-            self.__receiver = self.__sender = self.__active = self._connection = None
-            self.__lock, self.__listeners = threading.RLock(), []
+            self._session_receiver = self._sender = self._active = self._connection = None
+            self._state_lock, self._listeners = threading.RLock(), []
             return
-        with self.__lock:
+        with self._state_lock:
             if not self._opened:
                 return
             self._opened = False
-            self.__closing.begin()
-            connection, missing = self.__active, self._connection is None
+            self._closing.begin()
+            connection, missing = self._active, self._connection is None
         try:
-            self.__close_down(known, connection)
+            self._close_down(known, connection)
         finally:
-            self.__closing.end()
+            self._closing.end()
         if missing:
-            raise self.__no_connection(known)
+            raise self._no_connection(known)
 
-    def __close_down(self, context: IContext | None, connection: KafkaConnection | None) -> None:
-        """Undo open() and later calls; open() may have failed half-way."""
+    def _close_down(self, context: IContext | None, connection: KafkaConnection | None) -> None:
+        """Undo open() and later calls. open() may have failed half-way."""
         self._opened = self._subscribed = False
-        with self.__lock:
-            listeners, receiver = tuple(self.__listeners), self.__receiver
+        with self._state_lock:
+            listeners, receiver = tuple(self._listeners), self._session_receiver
         if receiver is not None:
-            # First of all: messages that the local queue refuses now count as not fetched.
+            # First: the local queue then treats new messages as not fetched.
             receiver.local.close()
         try:
             if connection is not None:
-                self.__await(listeners, connection)
-        finally:  # even if the wait was interrupted: a running session would keep its partitions
+                self._wait_for(listeners, connection)
+        finally:  # even after an interrupt: a running session would keep its partitions
             try:
                 if connection is not None:
                     connection.unsubscribe_all(self)
             finally:
-                self.__receiver = self.__sender = self.__active = None
-                self.__listeners = [each for each in self.__listeners if each.is_running()]
+                self._session_receiver = self._sender = self._active = None
+                self._listeners = [item for item in self._listeners if item.is_running()]
                 if connection is not None and self._local_connection:
                     connection.close(context)
 
-    def __await(self, listeners: tuple[Listener, ...], connection: KafkaConnection) -> None:
+    def _wait_for(self, listeners: tuple[Listener, ...], connection: KafkaConnection) -> None:
         timeout = connection.get_request_timeout()
         deadline = time.monotonic() + timeout
         for listener in listeners:
             if not listener.wait(max(0, deadline - time.monotonic())):
                 text = (
-                    f"Queue {self.get_name()}: did not wait longer than {timeout:g} s for "
-                    "a receiver, which is still running"
+                    f"Queue {self.get_name()}: a receiver is still running after {timeout:g} s; "
+                    "no longer waiting for it"
                 )
-                self.__log.warn(text)
+                self._log.warn(text)
 
     # -- sending
 
     def _from_message(self, message: MessageEnvelope | None) -> dict[str, Any] | None:
         """Convert an envelope to a dict for KafkaConnection.publish(). For subclasses."""
-        return None if message is None else self.__codec.to_record(message)
+        return None if message is None else self._codec.to_record(message)
 
     def send(
         self,
@@ -437,7 +430,7 @@ class KafkaMessageQueue(
     ) -> None:
         """Send a message and wait until the brokers have stored it.
 
-        With ``acks`` 0, wait only until it is written to the socket.
+        With ``acks`` 0, wait only until librdkafka has written the message to the socket.
 
         Parameters
         ----------
@@ -449,9 +442,9 @@ class KafkaMessageQueue(
         ------
         ApplicationException
             InvalidStateException NOT_OPENED; BadRequestException: the message cannot be sent, or
-            a subclass's ``_from_message`` returned no dict; ConnectionException and others: the
-            message was not stored within ``request_timeout``, or its outcome is unknown, as the
-            text then says.
+            a subclass's ``_from_message`` did not return a dict; ConnectionException and others:
+            the brokers did not store the message within ``request_timeout``, or the outcome is
+            unknown, as the exception's text then says.
         """
         envelope = envelop if envelop is not None else message
         if envelope is None:
@@ -478,7 +471,7 @@ class KafkaMessageQueue(
         ------
         ApplicationException
             See :meth:`send`. The details ``failed`` (a count) and ``indices`` list the messages
-            that were not stored, or perhaps not; the others are stored.
+            that the brokers did not store, or may not have stored. The others are stored.
         """
         known = to_context(context or correlation_id)
         try:
@@ -488,13 +481,13 @@ class KafkaMessageQueue(
                 f"send_batch of queue {self.get_name()}: expected a sequence of envelopes, got "
                 f"{type(envelopes).__name__}"
             )
-            refused = BadRequestException(trace_id_of(known), "INVALID_MESSAGE", text)
-            raise with_cause(refused, error) from error
-        sender = self.__sender
+            refused = BadRequestException(get_trace_id(known), "INVALID_MESSAGE", text)
+            raise set_cause(refused, error) from error
+        sender = self._sender
         if sender is None or not self.is_open():
-            raise self.__not_opened(known)
+            raise self._not_opened(known)
         if self._connection is None:
-            raise self.__no_connection(known)
+            raise self._no_connection(known)
         sender.send(known, given)
 
     def send_as_object(
@@ -505,12 +498,12 @@ class KafkaMessageQueue(
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Send an object as JSON, bytes unchanged, or a str as UTF-8.
+        """Send an object as JSON, bytes unchanged or a str as UTF-8.
 
         Parameters
         ----------
         context : IContext or str, optional
-            Its trace id becomes the message's.
+            The message gets this context's trace id.
         message_type : str, optional
         message : object
 
@@ -525,61 +518,61 @@ class KafkaMessageQueue(
     # -- hooks of the receiving side
 
     def _subscribe(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Join the group unless already joined. For subclasses."""
-        with self.__lock:
+        """Join the group unless the queue has joined it. For subclasses."""
+        with self._state_lock:
             self._check_open(to_context(context or correlation_id))
-            if self.__receiving().session is None and self.__active is not None:
+            if self._ensure_session_receiver().session is None and self._active is not None:
                 # The receiver commits, so librdkafka does not.
                 options = {"enable.auto.commit": False}
-                self.__active.subscribe(self._get_topic(), self._group_id, options, self)
+                self._active.subscribe(self._get_topic(), self._group_id, options, self)
         self._subscribed = True
 
-    def __receiving(self) -> Receiver:
-        """The current Receiver; a new one if there is none or its session has ended."""
-        with self.__lock:
+    def _ensure_session_receiver(self) -> Receiver:
+        """The current Receiver. Creates one if there is none or its session has ended."""
+        with self._state_lock:
             self._check_open()
-            assert self.__active is not None
-            receiver = self.__receiver
+            assert self._active is not None
+            receiver = self._session_receiver
             if receiver is None or receiver.local.is_closed():
-                first, longest = self.__backoff_ms
-                settings = Settings(
+                first, longest = self._retry_backoff
+                settings = ReceiverSettings(
                     self._auto_commit,
                     self._from_beginning,
-                    self.__max_pending,
-                    self.__max_attempts,
+                    self._max_pending,
+                    self._max_attempts,
                     Backoff(first / 1000, longest / 1000),
                 )
-                letters = self.__dead_letter_topic or f"{self._get_topic()}.dlq"
-                receiver = self.__receiver = Receiver(
+                letters = self._dead_letter_topic or f"{self._get_topic()}.dlq"
+                receiver = self._session_receiver = Receiver(
                     settings,
-                    self.__ends,
-                    self.__read_each if self.__overrides("_to_message") else self.__codec.decode,
-                    self.on_message if self.__overrides("on_message") else None,
-                    DeadLetters(self.__active, letters),
-                    self.__measures,
+                    self._ends_at_open,
+                    self._read_batch if self._overrides("_to_message") else self._codec.decode,
+                    self.on_message if self._overrides("on_message") else None,
+                    DeadLetters(self._active, letters),
+                    self._measures,
                 )
             return receiver
 
     def _session_handler(self, subscription: KafkaSubscription) -> Handler:
-        """The handler of a new session. Called by the connection."""
-        receiver = self.__receiving()
+        """The handler for a new session. The connection calls this."""
+        receiver = self._ensure_session_receiver()
         if receiver.session is not None:
-            text = f"Queue {self.get_name()} is subscribed already, to {receiver.session.topic}"
+            text = f"Queue {self.get_name()} is already subscribed to {receiver.session.topic}"
             raise InvalidStateException(None, "SUBSCRIBED", text)
         return receiver
 
-    def __overrides(self, hook: str) -> bool:
-        """Whether a subclass, or the instance itself, overrides a hook for single messages."""
+    def _overrides(self, hook: str) -> bool:
+        """Whether a subclass, or the instance itself, overrides a hook."""
         method = getattr(self, hook)
         return getattr(method, "__func__", method) is not KafkaMessageQueue.__dict__[hook]
 
     def _to_message(self, msg: Message | bytes | None) -> MessageEnvelope | None:
-        """Make the envelope of a record, or of a record's value alone. For subclasses."""
+        """Convert a record, or a record's value alone, to an envelope. For subclasses."""
         if msg is None:
             return None
-        return self.__codec.to_envelope(msg if isinstance(msg, Message) else Message(value=msg))
+        return self._codec.to_envelope(msg if isinstance(msg, Message) else Message(value=msg))
 
-    def __envelope(self, message: Message) -> MessageEnvelope:
+    def _make_envelope(self, message: Message) -> MessageEnvelope:
         envelope = self._to_message(message)
         if envelope is None:
             raise EnvelopeError("_to_message returned None", message)
@@ -587,14 +580,14 @@ class KafkaMessageQueue(
             envelope.set_reference(message)
         return envelope
 
-    def __read_each(self, batch: MessageBatch) -> list[Any]:
-        """Make a batch's envelopes with the subclass's _to_message()."""
+    def _read_batch(self, batch: MessageBatch) -> list[Any]:
+        """Convert a batch with the subclass's _to_message()."""
         envelopes: list[Any] = []
         for message in batch:
             try:
-                envelopes.append(self.__envelope(message))
-            except BaseException as error:  # raised by the subclass: the message is unreadable
-                envelopes.append(EnvelopeError(described(error), message))
+                envelopes.append(self._make_envelope(message))
+            except BaseException as error:  # raised by the subclass
+                envelopes.append(EnvelopeError(describe(error), message))
         return envelopes
 
     def on_message(
@@ -609,8 +602,8 @@ class KafkaMessageQueue(
 
         An overriding method may handle a record itself, without the local queue. With autocommit
         such a record is finished when the method returns; otherwise the application completes it.
-        If the method raises, the queue logs and counts the exception. The record then becomes a
-        dead letter; with ``options.max_attempts`` 0 the queue skips it.
+        If the method raises, the queue logs and counts the exception and sends a dead letter. With
+        ``options.max_attempts`` 0 it skips the record instead.
 
         Parameters
         ----------
@@ -627,14 +620,16 @@ class KafkaMessageQueue(
             raise BadRequestException(
                 None, "NO_REFERENCE", "on_message: the message has no offset"
             )
-        self.__receiving().put(partition, offset, self.__envelope(given))
+        self._ensure_session_receiver().local.put(partition, offset, self._make_envelope(given))
 
     @property
     def _messages(self) -> list[MessageEnvelope]:
-        """The messages in the local queue. For subclasses, which may append to the list."""
-        receiver = self.__receiver
+        """The messages in the local queue. Subclasses may append to the list."""
+        receiver = self._session_receiver
         peeked = receiver.local.peek(1 << 40) if receiver is not None else ()
-        return Messages(peeked, lambda *message: self.__receiving().put(*message))
+        return WaitingMessages(
+            peeked, lambda *message: self._ensure_session_receiver().local.put(*message)
+        )
 
     @_messages.setter
     def _messages(self, messages: list[MessageEnvelope]) -> None:
@@ -644,7 +639,7 @@ class KafkaMessageQueue(
 
     @property
     def _read_rartitions(self) -> int:
-        """``_read_partitions``, as the documentation of pip-services spells it."""
+        """``_read_partitions``, as the pip-services documentation spells it."""
         return self._read_partitions
 
     @_read_rartitions.setter
@@ -653,16 +648,16 @@ class KafkaMessageQueue(
 
     # -- receiving
 
-    def __joined(self, context: AnyContext) -> Receiver:
-        """The current Receiver, subscribed on first use."""
+    def _join(self, context: AnyContext) -> Receiver:
+        """Subscribe on first use. Returns the current Receiver."""
         self._check_open(to_context(context))
-        receiver = self.__receiver
+        receiver = self._session_receiver
         if receiver is None or receiver.session is None:
-            with self.__lock:  # several threads subscribe once
-                receiver = self.__receiving()
+            with self._state_lock:  # several threads subscribe once
+                receiver = self._ensure_session_receiver()
                 if receiver.session is None:
                     self._subscribe(context)
-                    receiver = self.__receiving()
+                    receiver = self._ensure_session_receiver()
         return receiver
 
     def receive(
@@ -673,23 +668,24 @@ class KafkaMessageQueue(
         waitTimeout: float | None = None,
         correlation_id: AnyContext = None,
     ) -> MessageEnvelope | None:
-        """Take the next message; wait for one if necessary.
+        """Take the next message. Waits if the local queue is empty.
 
-        With autocommit the message is finished at the return. Otherwise complete or abandon it.
+        With autocommit this finishes the message. Otherwise call :meth:`complete` or
+        :meth:`abandon`.
 
         Parameters
         ----------
         context : IContext or str, optional
             May be omitted: ``receive(250)`` waits 250 ms.
         wait_timeout : float, default 10000
-            The longest wait for a message, ms. Also accepted as ``waitTimeout``.
+            The longest wait in ms. Also accepted as ``waitTimeout``.
 
         Returns
         -------
         MessageEnvelope or None
-            None: no message came in time, or the queue was closed meanwhile. The envelope's
-            reference is the record, a cykafka.Message. Its ``sent_time`` is the record's
-            timestamp, naive and local.
+            None: no message arrived in time, or the queue was closed. The envelope's reference is
+            the record, a cykafka.Message. Its ``sent_time`` is the record's timestamp, naive and
+            local.
 
         Raises
         ------
@@ -706,7 +702,7 @@ class KafkaMessageQueue(
             text = f"receive: wait_timeout: expected a number of ms, got {given}"
             raise BadRequestException(None, "INVALID_TIMEOUT", text)
         envelope: MessageEnvelope | None
-        envelope = self.__joined(context or correlation_id).local.take(wait / 1000)
+        envelope = self._join(context or correlation_id).local.take(wait / 1000)
         return envelope
 
     def peek(
@@ -739,7 +735,7 @@ class KafkaMessageQueue(
         messageCount: int | None = None,
         correlation_id: AnyContext = None,
     ) -> list[MessageEnvelope]:
-        """Return the next messages without taking them. The first is the one of :meth:`receive`.
+        """Return the next messages without taking them. :meth:`receive` returns the first next.
 
         Joins the group if necessary; never waits.
 
@@ -752,7 +748,7 @@ class KafkaMessageQueue(
         Returns
         -------
         list of MessageEnvelope
-            Messages of the local queue.
+            Messages in the local queue.
 
         Raises
         ------
@@ -762,14 +758,14 @@ class KafkaMessageQueue(
         count = message_count if message_count is not None else messageCount
         if count is None:
             raise BadRequestException(None, "NO_COUNT", "peek_batch: message_count is missing")
-        return self.__joined(context or correlation_id).local.peek(max(0, int(count)))
+        return self._join(context or correlation_id).local.peek(max(0, int(count)))
 
     def read_message_count(self) -> int:
-        """The number of messages still to be received.
+        """Return how many messages the queue still has to receive.
 
         For assigned partitions: the high watermarks minus the next offsets to receive. Before the
         first assignment: the high watermarks of all partitions minus the group's committed
-        offsets. Offsets without a message (transaction markers, compacted records) count too.
+        offsets. This includes offsets without a message (transaction markers, compacted records).
 
         Returns
         -------
@@ -778,12 +774,12 @@ class KafkaMessageQueue(
         Raises
         ------
         ApplicationException
-            InvalidStateException NOT_OPENED; ConnectionException: the brokers do not answer.
+            InvalidStateException NOT_OPENED; ConnectionException: the brokers do not respond.
         """
-        return self.__joined(None).count()
+        return self._join(None).count()
 
     def clear(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """Drop the messages in the local queue as finished. Messages not fetched yet still come.
+        """Finish and drop the messages in the local queue. Messages not fetched yet still arrive.
 
         Parameters
         ----------
@@ -792,7 +788,7 @@ class KafkaMessageQueue(
         known = to_context(context or correlation_id)
         if self._opened:  # tells a forked child
             self._check_open(known)
-        receiver = self.__receiver
+        receiver = self._session_receiver
         if receiver is not None:
             receiver.clear()
 
@@ -805,16 +801,16 @@ class KafkaMessageQueue(
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Hand messages to a receiver until :meth:`close` or :meth:`end_listen` is called.
+        """Pass messages to a receiver until :meth:`close` or :meth:`end_listen` is called.
 
         The receiver runs in this thread. With ``read_partitions`` above 1 it also runs in other
-        threads, one for each partition handled at a time. Messages of a partition come in order,
-        those in the local queue first.
+        threads, one per partition that the queue handles at a time. Each partition's messages
+        arrive in order, starting with the local queue.
 
         If the receiver raises, the queue logs and counts the exception and continues with other
-        messages. The message comes again after ``options.retry_backoff``, until
-        ``options.max_attempts`` makes it a dead letter. SystemExit, KeyboardInterrupt
-        and other exceptions that are no Exception end listening and are raised here; the message
+        messages. It redelivers the message after ``options.retry_backoff``; after
+        ``options.max_attempts`` the message becomes a dead letter. SystemExit, KeyboardInterrupt
+        and other exceptions outside Exception end listening and propagate from here; the message
         stays in the local queue.
 
         A receiver may call any method of the queue.
@@ -830,24 +826,16 @@ class KafkaMessageQueue(
             NOT_OPENED.
         """
         known = to_context(context or correlation_id)
-        note = threading.Timer(_BLOCKS_S, self.__log_that_it_blocks, (known,))
-        note.daemon = True
-        note.start()
-        listener = None
+        listener = self._begin_listening(known, receiver)
         try:
-            listener = self.__begin(known, receiver)
+            text = (
+                f"Queue {self.get_name()}: listen() blocks its thread until end_listen() or "
+                "close(); begin_listen() returns at once"
+            )
+            self._log.write(logging.INFO, text, None, known)
             listener.run(max(1, self._read_partitions))
         finally:
-            note.cancel()
-            if listener is not None:
-                listener.end()
-
-    def __log_that_it_blocks(self, context: IContext | None) -> None:
-        text = (
-            f"Queue {self.get_name()}: listen() blocks its thread until end_listen() or close(); "
-            "begin_listen() returns at once"
-        )
-        self.__log.write(logging.INFO, text, None, context)
+            listener.end()
 
     def begin_listen(
         self,
@@ -856,7 +844,7 @@ class KafkaMessageQueue(
         *,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Start :meth:`listen` in a new thread, and return at once.
+        """Start :meth:`listen` in a new thread and return at once.
 
         The queue logs an exception that ends listening, such as a receiver's SystemExit.
 
@@ -871,54 +859,52 @@ class KafkaMessageQueue(
             NOT_OPENED.
         """
         known = to_context(context or correlation_id)
-        if not self.__overrides("listen"):
-            self.__begin(known, receiver, aside=True).start(max(1, self._read_partitions))
+        if not self._overrides("listen"):
+            self._begin_listening(known, receiver, aside=True).start(max(1, self._read_partitions))
             return
         name = f"kafka-listener-{self.get_name()}"
         arguments = known, receiver
-        threading.Thread(
-            target=self.__listen_aside, args=arguments, name=name, daemon=True
-        ).start()
+        threading.Thread(target=self._run_listen, args=arguments, name=name, daemon=True).start()
 
-    def __listen_aside(self, context: IContext | None, receiver: IMessageReceiver | None) -> None:
+    def _run_listen(self, context: IContext | None, receiver: IMessageReceiver | None) -> None:
         """Run a subclass's listen()."""
         try:
             self.listen(context, receiver)
         except BaseException as error:  # the thread has no caller
-            self.__log_end(context, error)
+            self._log_end(context, error)
 
-    def __log_end(self, context: IContext | None, error: BaseException) -> None:
+    def _log_end(self, context: IContext | None, error: BaseException) -> None:
         text = f"Queue {self.get_name()} stopped listening: {type(error).__name__}: {error}"
-        self.__log.error(text, error, context)
+        self._log.error(text, error, context)
 
-    def __begin(
+    def _begin_listening(
         self, context: IContext | None, receiver: IMessageReceiver | None, aside: bool = False
     ) -> Listener:
         if not callable(getattr(receiver, "receive_message", None)):
-            text = f"listen: {receiver!r} has no receive_message(message, queue)"
+            text = f"listen: expected a receiver with receive_message(), got {receiver!r}"
             raise BadRequestException(None, "NO_RECEIVER", text)
 
         def ended(listener: Listener) -> None:
-            if aside and listener.raised is not None:  # its threads have no caller
-                self.__log_end(context, listener.raised)
-            with self.__lock:
-                if listener in self.__listeners:
-                    self.__listeners.remove(listener)
-                if not self.__listeners:
+            if aside and listener.raised is not None:  # no caller gets the exception
+                self._log_end(context, listener.raised)
+            with self._state_lock:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+                if not self._listeners:
                     self._receiver = None
 
-        joined = self.__joined(context)
+        joined = self._join(context)
         listener = Listener(joined.local, self, receiver, joined.receiver_failed, ended)
-        with self.__lock:
-            self.__listeners.append(listener)
+        with self._state_lock:
+            self._listeners.append(listener)
             self._receiver = receiver
-        self.__log.debug("Started listening messages at %s", self.get_name(), context=context)
+        self._log.debug("Started listening messages at %s", self.get_name(), context=context)
         return listener
 
     def end_listen(self, context: AnyContext = None, *, correlation_id: AnyContext = None) -> None:
-        """End :meth:`listen`, and wait for running receivers. Inside a receiver it does not wait.
+        """End :meth:`listen` and wait up to ``request_timeout`` for running receivers.
 
-        It waits up to ``request_timeout``. The other messages stay in the local queue.
+        Inside a receiver this does not wait. Other messages stay in the local queue.
 
         Parameters
         ----------
@@ -927,15 +913,15 @@ class KafkaMessageQueue(
         known = to_context(context or correlation_id)
         if self._opened:  # tells a forked child
             self._check_open(known)
-        with self.__lock:
-            listeners = tuple(self.__listeners)
+        with self._state_lock:
+            listeners = tuple(self._listeners)
         for listener in listeners:
             listener.stop()
-        # Two receivers that waited for each other would never return.
-        if self.__active is not None and not any(each.is_mine() for each in listeners):
-            self.__await(listeners, self.__active)
+        # Otherwise two receivers could wait for each other forever.
+        if self._active is not None and not any(item.is_mine() for item in listeners):
+            self._wait_for(listeners, self._active)
 
-    endListen = end_listen  # the spelling in the documentation of pip-services
+    endListen = end_listen  # the spelling in the pip-services documentation
 
     # -- outcomes
 
@@ -947,11 +933,11 @@ class KafkaMessageQueue(
         envelop: MessageEnvelope | None = None,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Mark a message as finished, so that it does not come again.
+        """Finish a message, so that the queue never redelivers it.
 
-        Without autocommit this commits the partition's first unfinished offset, if it has moved or
-        the group has no offset yet, and waits for the commit. Does nothing if another member owns
-        the partition now.
+        Without autocommit this commits the partition's first unfinished offset and waits. It skips
+        the commit if that offset has not moved and the group already has a committed offset. Does
+        nothing if another member now owns the partition.
 
         Parameters
         ----------
@@ -965,7 +951,7 @@ class KafkaMessageQueue(
         ApplicationException
             InvalidStateException NOT_OPENED; ConnectionException and others: the commit failed.
         """
-        receiver, _, record = self.__received(
+        receiver, _, record = self._find_record(
             "complete", context or correlation_id, message or envelop
         )
         if receiver is not None and record is not None:
@@ -979,12 +965,12 @@ class KafkaMessageQueue(
         envelop: MessageEnvelope | None = None,
         correlation_id: AnyContext = None,
     ) -> None:
-        """Return a message to this queue, which hands it over again after a delay.
+        """Return a message to this queue, which redelivers it after a delay.
 
-        The delay is ``options.retry_backoff``, and twice as long after each further attempt.
-        Later messages do not come again. Until the message is finished, the queue commits no
-        offset after it, with autocommit too. The last of ``options.max_attempts`` makes it a dead
-        letter; if that cannot be sent, the queue logs it and tries again.
+        The delay is ``options.retry_backoff`` and doubles with every attempt. The queue does not
+        redeliver later messages. Even with autocommit, it commits no later offset until the
+        message is finished. After ``options.max_attempts`` the message becomes a dead letter; if
+        sending the dead letter fails, the queue logs the error and retries.
 
         Parameters
         ----------
@@ -998,7 +984,7 @@ class KafkaMessageQueue(
         InvalidStateException
             NOT_OPENED.
         """
-        receiver, envelope, record = self.__received(
+        receiver, envelope, record = self._find_record(
             "abandon", context or correlation_id, message or envelop
         )
         if receiver is not None and record is not None:
@@ -1015,8 +1001,8 @@ class KafkaMessageQueue(
         """Send a message to the dead letter topic and complete it.
 
         The dead letter keeps key, value and headers, and gets the headers ``dlq_topic``,
-        ``dlq_partition``, ``dlq_offset``, ``dlq_error`` and ``dlq_attempts``. It may be sent twice
-        if the process dies before the message is completed.
+        ``dlq_partition``, ``dlq_offset``, ``dlq_error`` and ``dlq_attempts``. If the process dies
+        before it completes the message, the queue may send the dead letter again.
 
         Parameters
         ----------
@@ -1029,10 +1015,10 @@ class KafkaMessageQueue(
         ------
         ApplicationException
             InvalidStateException NOT_OPENED; BadRequestException NO_REFERENCE: this queue did not
-            receive the message; ConnectionException and others: sending failed, and the message is
-            not completed.
+            receive the message; ConnectionException and others: the dead letter was not sent, and
+            the message is not completed.
         """
-        receiver, _, record = self.__received(
+        receiver, _, record = self._find_record(
             "move_to_dead_letter", context or correlation_id, message or envelop
         )
         if receiver is None or record is None:
@@ -1044,9 +1030,9 @@ class KafkaMessageQueue(
         receiver.move_to_dead_letter(record)
 
     def renew_lock(self, message: MessageEnvelope | None = None, lock_timeout: int = 0) -> None:
-        """Do nothing, because Kafka has no locks on messages.
+        """Do nothing, because Kafka does not lock messages.
 
-        A receiver owns its message while its queue owns the partition.
+        A receiver keeps a message as long as the queue owns the partition.
 
         Parameters
         ----------
@@ -1055,11 +1041,11 @@ class KafkaMessageQueue(
             ms.
         """
 
-    def __received(
+    def _find_record(
         self, call: str, context: Any, message: MessageEnvelope | None
     ) -> tuple[Receiver | None, MessageEnvelope, Message | None]:
         envelope = context if message is None else message
-        receiver = self.__receiver
+        receiver = self._session_receiver
         if receiver is None or self._opened:  # receivers may finish messages during close()
             self._check_open(None if message is None else to_context(context))
         if not isinstance(envelope, MessageEnvelope):
@@ -1069,17 +1055,17 @@ class KafkaMessageQueue(
         return receiver, envelope, reference if isinstance(reference, Message) else None
 
 
-def _says_why(error: Exception) -> bool:
-    """Whether open() raises the error unchanged."""
+def _explains_failure(error: Exception) -> bool:
+    """Whether open() raises an error unchanged."""
     if isinstance(error, ConnectionException):
         return bool(error.code == "CONNECT_FAILED")
     return isinstance(error, ConfigException)
 
 
-def _name_in(config: ConfigParams, given: str | None) -> str | None:
-    """The name: the key ``name``, ``id`` or ``topic``, else `given`, else the descriptor's name.
+def _choose_name(config: ConfigParams, given: str | None) -> str | None:
+    """Return the queue's name: ``name``, ``id`` or ``topic``, else `given`, else the descriptor's.
 
-    The descriptor comes last, because a factory's queues get the factory's configuration.
+    The descriptor comes last, because a factory passes its own configuration to its queues.
     """
     for key in ("name", "id", "topic"):
         name: str | None = config.get_as_nullable_string(key)

@@ -1,4 +1,11 @@
-"""Commits of a queue's progress: offsets, and what is finished beyond them."""
+"""Commits a queue's progress: offsets, and the finished ranges beyond them.
+
+A queue commits the offset of the first unfinished message. The metadata lists the finished offsets
+beyond it, so that the partition's next owner skips them. ``cykafka/1 100 3+5 2+1`` means: from
+offset 100 on, 3 are not finished, the next 5 are, the next 2 are not, and 1 is. The metadata
+repeats the offset, because tools such as MirrorMaker copy metadata to other offsets.
+Brokers accept metadata of up to ``offset.metadata.max.bytes`` (4096 by default).
+"""
 
 from __future__ import annotations
 
@@ -15,19 +22,22 @@ from .._errors import words
 from ..connect._session import Session
 from ._local_queue import LocalQueue
 from ._measures import Measures
-from ._metadata import encode
-from ._partition import Partition
+from ._partition import PartitionState, Range
 
+_MARK = "cykafka/1"
+# Two offsets of 64 bits and a plus.
+_ITEM_MAX = 39
 # The longest metadata of a commit, below the brokers' default for offset.metadata.max.bytes.
 METADATA_MAX = 4000
 # The code of a broker with a lower limit.
 _TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
-# How often a thread that waits for its turn to commit checks whether the owner waits for it, s.
-_LOOK_S = 0.02
-# How often a failing periodic commit is logged, s.
+# How often, in seconds, a thread that waits for the commit lock checks whether the lock's owner
+# waits for that thread.
+_CHECK_S = 0.02
+# How often a failing periodic commit is logged, in seconds.
 _QUIET_S = 60.0
-# A commit fails with these codes if the consumer is not a member of the group at the moment. The
-# messages then come again.
+# A commit fails with these codes while the consumer is not a member of the group. The group then
+# redelivers the messages.
 _REBALANCING = words(
     "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID REBALANCE_IN_PROGRESS FENCED_INSTANCE_ID "
     "STALE_MEMBER_EPOCH FENCED_MEMBER_EPOCH ASSIGNMENT_LOST NO_OFFSET STATE NOT_OPEN"
@@ -35,7 +45,7 @@ _REBALANCING = words(
 
 
 class Commits:
-    """Commits the progress of partitions, one commit after the other. Thread-safe.
+    """Commits the progress of partitions, one commit at a time. Thread-safe.
 
     Parameters
     ----------
@@ -47,28 +57,28 @@ class Commits:
         self._local = local
         self._measures = measures
         self._log = measures.log
-        self._turn = _Turn()
+        self._order = _CommitLock()
         self.metadata_max = METADATA_MAX
         self._logged = -_QUIET_S
 
     def commit(
-        self, session: Session, partitions: Iterable[Partition], leaving: bool = False
+        self, session: Session, partitions: Iterable[PartitionState], leaving: bool = False
     ) -> None:
-        """Commit the partitions whose first unfinished offset has moved, and wait for it.
+        """Commit the partitions whose first unfinished offset has moved, and wait.
 
-        With `leaving`, the session is giving them back: also the finished ranges are committed,
-        and the caller has waited for its turn.
+        With `leaving`, the session returns the partitions: this also commits the finished ranges,
+        and the caller already holds the lock.
 
         Raises
         ------
         ApplicationException
-            The commit failed, and not because of a rebalance.
+            The commit failed, but not because of a rebalance.
         """
-        with contextlib.nullcontext() if leaving else self._turn:
+        with contextlib.nullcontext() if leaving else self._order:
             wanted = list(partitions)
             if leaving:
                 for partition in wanted:
-                    # The commit that `begin` has started may still fail. This one repeats it.
+                    # A commit that `begin` started may still fail. This one repeats it.
                     if partition.confirmed != partition.committed[0] or partition.committed[1]:
                         partition.committed = None, ""
             else:
@@ -91,23 +101,24 @@ class Commits:
                     self._log.debug("%s: not committed: %s", self._measures, error)
                     return
 
-    def commit_revoked(self, session: Session, partitions: list[Partition]) -> None:
-        """Commit before partitions are given back, after a commit that runs.
+    def commit_revoked(self, session: Session, partitions: list[PartitionState]) -> None:
+        """Commit before the session returns partitions, but after a running commit.
 
-        Otherwise the lower of the two offsets could win. Waits up to `request_timeout`, but not
-        for a thread that waits for the session.
+        Otherwise the lower offset could overwrite the higher one. Waits up to `request_timeout`,
+        but never for a thread that waits for the session.
         """
-        with self._turn.within(session.request_timeout, session.is_awaited_by) as mine:
-            if mine:  # else a commit has not ended in time, and this one would not either
+        with self._order.within(session.request_timeout, session.is_awaited_by) as may_commit:
+            if may_commit:  # else a commit timed out, and this one would time out too
                 self.commit(session, partitions, leaving=True)
 
     def begin(self, session: Session) -> bool:
-        """Begin to commit the progress of all partitions; `ended` gets the outcome.
+        """Start to commit the progress of all partitions. The session passes the outcome to
+        `ended`.
 
-        False: another thread is committing.
+        Returns False if another thread is committing.
         """
-        with self._turn.within(0) as mine:
-            partitions = self._local.partitions() if mine else []
+        with self._order.within(0) as may_commit:
+            partitions = self._local.partitions() if may_commit else []
             places = self._uncommitted(session, partitions)
             try:
                 if places:
@@ -116,12 +127,13 @@ class Commits:
                 for partition in partitions:
                     partition.committed = None, ""
                 raise
-            return mine
+            return may_commit
 
     def ended(
         self, session: Session | None, error: KafkaError | None, positions: list[TopicPartition]
     ) -> None:
-        """A commit of `begin` has ended. If it failed, the next one repeats it."""
+        """Record the outcome of the commit that `begin` started. The next commit retries a failed
+        one."""
         failures = [place.error for place in positions if place.error is not None]
         failure = error or (failures[0] if failures else None)
         if failure is None:
@@ -130,7 +142,7 @@ class Commits:
         for partition in self._local.partitions():
             partition.committed = None, ""
         code = failure.name().lstrip("_")
-        text = f"{self._measures}: committing offsets failed, trying again: {failure.str()}"
+        text = f"{self._measures}: cannot commit offsets; retrying: {failure.str()}"
         now = time.monotonic()
         if code == _TOO_LARGE:
             self._shorten()
@@ -147,19 +159,19 @@ class Commits:
                 known[place.partition].confirmed = place.offset
 
     def _shorten(self) -> None:
-        """The broker accepts less metadata: list fewer ranges."""
+        """List fewer ranges, because the broker accepts less metadata."""
         self.metadata_max = self.metadata_max // 2 if self.metadata_max > 50 else 0
 
     def _uncommitted(
-        self, session: Session, partitions: Iterable[Partition]
+        self, session: Session, partitions: Iterable[PartitionState]
     ) -> list[TopicPartition]:
-        """The offsets that are not committed yet; they count as committed from now on."""
+        """Return the uncommitted offsets, and mark them as committed."""
         places = []
         for partition in partitions:
             offset, ranges, _ = self._local.progress(partition)
             if offset is None:
                 continue
-            metadata, _ = encode(offset, ranges, self.metadata_max)
+            metadata, _ = encode_ranges(offset, ranges, self.metadata_max)
             if partition.committed != (offset, metadata):
                 partition.committed = offset, metadata
                 place = TopicPartition(session.topic, partition.number, offset, metadata=metadata)
@@ -167,8 +179,8 @@ class Commits:
         return places
 
 
-class _Turn:
-    """A lock that keeps commits in order. Reentrant for signal handlers."""
+class _CommitLock:
+    """Keeps commits in order. Reentrant for signal handlers."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -185,7 +197,8 @@ class _Turn:
     def within(
         self, timeout: float, waits_for_me: Callable[[int], bool] = lambda _: False
     ) -> Iterator[bool]:
-        """Wait up to `timeout` s for the turn, but not for a thread that waits for this one.
+        """Wait for the lock up to `timeout` seconds, but never for an owner that waits for this
+        thread.
 
         Yields whether this thread may commit.
         """
@@ -195,7 +208,7 @@ class _Turn:
         while not free and time.monotonic() < deadline:
             free = waits_for_me(self._owner)
             if not free:
-                free = mine = self._lock.acquire(timeout=_LOOK_S)
+                free = mine = self._lock.acquire(timeout=_CHECK_S)
         try:
             if mine:
                 self._owner = threading.get_ident()
@@ -203,3 +216,42 @@ class _Turn:
         finally:
             if mine:
                 self._lock.release()
+
+
+# -- metadata
+
+
+def encode_ranges(committed: int, ranges: Iterable[Range], limit: int) -> tuple[str, int]:
+    """Encode ranges as metadata of at most `limit` characters.
+
+    Returns
+    -------
+    tuple
+        The metadata, which is empty without ranges, and how many ranges were left out.
+    """
+    text, last, left_out = f"{_MARK} {committed}", committed, 0
+    for start, stop in ranges:
+        item = f" {start - last}+{stop - start}"
+        if left_out or len(text) + len(item) > limit:
+            left_out += 1
+        else:
+            text += item
+            last = stop
+    return (text if last != committed else ""), left_out
+
+
+def decode_ranges(committed: int, metadata: str | None) -> list[Range]:
+    """Decode finished ranges. Returns no ranges if the metadata is for another offset or tool."""
+    mark = f"{_MARK} {committed} "
+    ranges: list[Range] = []
+    if metadata is not None and metadata.startswith(mark) and metadata.isascii():
+        last, items = committed, metadata[len(mark) :].split(" ")
+        for item in items:
+            gap, plus, length = item.partition("+")
+            numbers = gap.isdecimal() and length.isdecimal() and len(item) <= _ITEM_MAX
+            if not (plus and numbers and int(length)):
+                return []  # damaged: redelivered messages are better than lost ones
+            start = last + int(gap)
+            last = start + int(length)
+            ranges.append((start, last))
+    return ranges

@@ -1,14 +1,12 @@
-"""One call of listen() or begin_listen(): messages to an application's receiver.
+"""One call of listen() or begin_listen(): passes messages to an application's receiver.
 
-A worker leases a slice of one partition's messages, which keeps their order, and hands them over
-in a tight loop. The duration of the last slices sets the size of the next one, because a
-partition's other messages wait for the slice. Other threads can see the worker's progress at any
-time.
+A worker leases a slice of one partition's messages, which keeps their order, and passes them to
+the receiver in a tight loop. Because the partition's other messages wait for the slice, the last
+durations set the size of the next slice. Other threads can see the worker's progress at any time.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,13 +15,13 @@ from typing import Any
 from ._local_queue import LocalQueue
 from ._partition import Lease
 
-# The intended duration of a slice, s, and its largest size.
+# The intended duration of a slice, in seconds, and its largest size.
 _SLICE_S = 0.05
 _SLICE_MAX = 10_000
 
 
 class Listener:
-    """Hands messages of a local queue to a receiver, until stop() or until the queue closes.
+    """Passes a local queue's messages to a receiver, until stop() or until the queue closes.
 
     Parameters
     ----------
@@ -32,9 +30,9 @@ class Listener:
         The receiver's second argument.
     receiver : IMessageReceiver
     failed : callable
-        Called with each exception of the receiver: the lease, the index in it, the exception.
+        Called when the receiver raises, with the lease, the index in it and the exception.
     ended : callable
-        Called with this object when no receiver runs any more.
+        Called with this object when the receiver no longer runs.
     """
 
     def __init__(
@@ -50,15 +48,14 @@ class Listener:
         self.receiver = receiver
         self._failed = failed
         self._ended = ended
-        self._process = os.getpid()
         self._stop = threading.Event()
         self._done = threading.Event()
         self._lock = threading.RLock()  # reentrant for signal handlers
-        self._threads: set[threading.Thread] = set()  # those that work
-        self.raised: BaseException | None = None  # what ended it, such as a receiver's SystemExit
+        self._threads: set[threading.Thread] = set()  # the workers
+        self.raised: BaseException | None = None  # what ended all workers, such as SystemExit
 
     def run(self, workers: int) -> None:
-        """Hand over messages in this thread, and in others if there are several workers."""
+        """Deliver messages in this thread, and in others if there are several workers."""
         self._threads.add(threading.current_thread())
         try:
             self.start(workers - 1)
@@ -71,21 +68,21 @@ class Listener:
             raise self.raised
 
     def start(self, workers: int) -> None:
-        """Hand over messages in new threads, each for one partition at a time."""
+        """Deliver messages in new threads. A thread works on one partition at a time."""
         name = f"kafka-listener-{self._queue.get_name()}"
-        made = [threading.Thread(target=self.work, name=name, daemon=True) for _ in range(workers)]
-        self._threads.update(made)
-        for index, thread in enumerate(made):
+        new = [threading.Thread(target=self.work, name=name, daemon=True) for _ in range(workers)]
+        self._threads.update(new)
+        for index, thread in enumerate(new):
             try:
                 thread.start()
             except BaseException:  # too many threads
                 self.stop()
-                for missing in made[index:]:
+                for missing in new[index:]:
                     self._leave(missing)
                 raise
 
     def work(self) -> None:
-        """Hand over messages until the end. Every worker's thread runs this."""
+        """Deliver messages until the end. Every worker's thread runs this."""
         limit = 1
         try:
             while (lease := self._local.lease(limit, self._stop)) is not None:
@@ -118,16 +115,16 @@ class Listener:
             self._done.set()
 
     def end(self) -> None:
-        """End, also if `run` was interrupted before it began. Nothing after it has ended."""
+        """End, even if `run` was interrupted before it began. Does nothing after the end."""
         self.stop()
         self._leave()
 
     def stop(self) -> None:
-        """End after the current messages. The others stay in the local queue."""
+        """End after the current messages. Other messages stay in the local queue."""
         self._local.stop_leases(self._stop)
 
     def is_running(self) -> bool:
-        """Whether threads work or are about to."""
+        """Whether workers run or are about to."""
         return bool(self._threads)
 
     def is_mine(self) -> bool:
@@ -136,13 +133,11 @@ class Listener:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no receiver runs. Returns at once in a thread that runs the receiver."""
-        if self._process != os.getpid():  # a forked child has no other threads
-            return True
-        # Without threads it was interrupted before it began, or it ends as soon as it begins.
+        # Without workers, run() was interrupted before it began, or ends as soon as it begins.
         return self.is_mine() or not self.is_running() or self._done.wait(timeout)
 
     def _deliver(self, lease: Lease) -> int:
-        """Hand over a lease. Returns the number of handled messages."""
+        """Deliver a lease. Returns the number of handled messages."""
         queue, envelopes = self._queue, lease.iterator
         receive = self.receiver.receive_message
         while True:

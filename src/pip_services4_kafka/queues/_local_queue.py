@@ -1,6 +1,7 @@
 """The local queue: messages between the session's thread, which fetches them, and the application.
 
-One lock protects all of it. It is never held while application code, a broker or librdkafka runs.
+One lock protects the queue. No thread holds the lock while it runs application code, waits for a
+broker or calls librdkafka.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
-from ._partition import Lease, Partition, Range
+from pip_services4_messaging.queues import MessageEnvelope
 
-# The longest wait, s; a Condition refuses infinity.
+from cykafka import Message
+
+from ._partition import Lease, PartitionState, Range
+
+# The longest wait, in seconds. A Condition rejects infinity.
 _FOREVER_S = 1e9
 
 
 class Backoff(NamedTuple):
-    """The delays between the attempts of a message, s. Each is twice as long as the last one."""
+    """The delays between attempts, in seconds. They double from the first to the longest."""
 
     first: float = 0.2
     longest: float = 10.0
@@ -34,15 +39,14 @@ BACKOFF = Backoff()
 
 
 class LocalQueue:
-    """The fetched messages of the assigned partitions, and their outcome. Thread-safe.
+    """The fetched messages and their outcomes, for all assigned partitions. Thread-safe.
 
     Parameters
     ----------
     max_pending : int
-        The most unfinished messages of a partition, and the most waiting messages of all
-        partitions together.
+        The most unfinished messages per partition, and the most waiting messages in total.
     finish_on_take : bool
-        Handing a message over finishes it (autocommit).
+        Delivering a message finishes it (autocommit).
     backoff : Backoff
     """
 
@@ -50,15 +54,15 @@ class LocalQueue:
         self._max_pending = max_pending
         self._finish_on_take = finish_on_take
         self._backoff = backoff
-        # Reentrant, because a signal handler may close the queue in the thread that holds it.
+        # Reentrant: a signal handler may close the queue in the thread that holds the lock.
         self._lock = threading.RLock()
         self._filled = threading.Condition(self._lock)  # a message may be ready
         self._drained = threading.Condition(self._lock)  # there may be room
-        self._partitions: dict[int, Partition] = {}
-        self._earlier: dict[int, Partition] = {}  # as they were at their revocation
-        self._ready: deque[Partition] = deque()  # partitions take turns
-        self._timers: list[tuple[float, int, Partition]] = []  # heap: when a retry is due
-        self._order = itertools.count()  # equal times: the timers' partitions have no order
+        self._partitions: dict[int, PartitionState] = {}
+        self._earlier: dict[int, PartitionState] = {}  # the states at revocation
+        self._ready: deque[PartitionState] = deque()  # served in rotation
+        self._timers: list[tuple[float, int, PartitionState]] = []  # heap: when a retry is due
+        self._order = itertools.count()  # breaks ties in the heap: partitions have no order
         self._room_wanted = False
         self._closed = False
 
@@ -67,28 +71,28 @@ class LocalQueue:
     def assign(
         self, starts: Mapping[int, int | None], finished: Mapping[int, Iterable[Range]] = {}
     ) -> None:
-        """Add partitions with their committed offsets. Drops their messages from before."""
+        """Add partitions with their committed offsets. Drops their earlier messages."""
         with self._lock:
             for number, committed in starts.items():
-                partition = Partition(number, committed, finished.get(number, ()))
+                partition = PartitionState(number, committed, finished.get(number, ()))
                 self._replace(number, partition)
                 earlier = self._earlier.pop(number, None)
                 if earlier is not None:
                     partition.continue_from(earlier)
 
     def reached(self, numbers: Iterable[int]) -> dict[int, int]:
-        """How far the logs of partitions reached that this queue had before a rebalance."""
+        """How far the logs reached, for partitions that this queue had before a rebalance."""
         with self._lock:
             known = ((number, self._earlier.get(number)) for number in numbers)
             return {number: earlier.reached() for number, earlier in known if earlier is not None}
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Forget what is known of partitions from before a rebalance."""
+        """Forget what this queue knew about partitions before a rebalance."""
         with self._lock:
             for number in numbers:
                 self._earlier.pop(number, None)
 
-    def _replace(self, number: int, new: Partition | None) -> Partition | None:
+    def _replace(self, number: int, new: PartitionState | None) -> PartitionState | None:
         old = self._partitions.pop(number, None)
         if old is not None:
             if old.lease is not None:
@@ -104,36 +108,36 @@ class LocalQueue:
         self._drained.notify_all()
         return old
 
-    def revoke(self, numbers: Iterable[int]) -> list[Partition]:
-        """Remove partitions and drop their messages. Returns them, as they were at the end."""
+    def revoke(self, numbers: Iterable[int]) -> list[PartitionState]:
+        """Remove partitions and drop their messages. Returns the partitions."""
         with self._lock:
             gone = (self._replace(number, None) for number in numbers)
             return [partition for partition in gone if partition is not None]
 
     def restart(self, number: int) -> None:
-        """Forget the messages of a partition, after a seek. It stays assigned."""
+        """Forget a partition's messages after a seek. The partition stays assigned."""
         with self._lock:
             old = self._partitions.get(number)
             if old is not None:
-                new = Partition(number)
+                new = PartitionState(number)
                 new.paused = old.paused
                 self._replace(number, new)
                 self._earlier.pop(number)
 
-    def _fetched(self, number: int, offset: int) -> Partition | None:
-        """The partition of a fetched message. None: the queue is closed."""
-        if self._closed:  # these messages count as not fetched
+    def _fetched(self, number: int, offset: int) -> PartitionState | None:
+        """Find the partition for a fetched message. Returns None if the queue is closed."""
+        if self._closed:  # as if these messages were not fetched
             return None
         known = self._partitions.get(number)
         if known is not None and known.first_unfinished is not None:
             again = offset == known.first_unfinished and offset != known.position
             if offset < known.first_unfinished or again:
-                # Below all unfinished ones: the topic was recreated or its log truncated.
+                # Below all unfinished offsets: the topic was recreated or its log truncated.
                 self.restart(number)
-        return self._partitions.setdefault(number, Partition(number))
+        return self._partitions.setdefault(number, PartitionState(number))
 
     def add(self, number: int, offsets: Sequence[int], envelopes: list[Any]) -> None:
-        """Add fetched messages of one partition."""
+        """Add fetched messages from one partition."""
         with self._lock:
             partition = self._fetched(number, offsets[0])
             if partition is not None and partition.add(offsets, envelopes):
@@ -141,23 +145,23 @@ class LocalQueue:
                 self._filled.notify_all()
 
     def put(self, number: int, offset: int, envelope: Any) -> None:
-        """Add a message that a subclass has fetched. Nothing if the queue knows its offset."""
+        """Add a message from a subclass. Does nothing if the queue already knows the offset."""
         with self._lock:
             if not self._closed:
-                partition = self._partitions.setdefault(number, Partition(number))
+                partition = self._partitions.setdefault(number, PartitionState(number))
                 if partition.add((offset,), [envelope]):
                     self._make_ready(partition)
                     self._filled.notify_all()
 
     def expect(self, number: int, offset: int) -> None:
-        """A message was fetched; `add` or `add_handed` follow."""
+        """Note that a message was fetched. `add` or `add_delivered` follows."""
         with self._lock:
             self._fetched(number, offset)
 
-    def add_handed(self, number: int, offset: int) -> Partition | None:
-        """Add a message that the application has already, after `expect`.
+    def add_delivered(self, number: int, offset: int) -> PartitionState | None:
+        """Add a message that the application already has, after `expect`.
 
-        None: the local queue has it, or is closed.
+        Returns None if the message is in the local queue, or the queue is closed.
         """
         with self._lock:
             partition = self._partitions.get(number)
@@ -167,11 +171,11 @@ class LocalQueue:
             partition.buffered -= 1
             return partition
 
-    def wait_for_room(self, timeout: float) -> list[Partition]:
-        """Wait up to `timeout` s until no partition is full.
+    def wait_for_room(self, timeout: float) -> list[PartitionState]:
+        """Wait up to `timeout` seconds until no partition is full.
 
-        Returns the partitions that are still full, marked as paused. The short wait avoids pauses,
-        because a pause drops the messages that librdkafka has fetched ahead.
+        Returns the partitions that are still full, marked as paused. The wait avoids pauses,
+        because a pause drops messages that librdkafka has prefetched.
         """
         deadline = time.monotonic() + timeout
         with self._lock:
@@ -195,8 +199,8 @@ class LocalQueue:
                 self._drained.wait(left)
             return []
 
-    def with_room(self) -> list[Partition]:
-        """The paused partitions that have room again, marked as resumed."""
+    def resume_with_room(self) -> list[PartitionState]:
+        """Find the paused partitions that have room again, and mark them as resumed."""
         with self._lock:
             paused = (partition for partition in self._partitions.values() if partition.paused)
             found = [partition for partition in paused if self._has_room(partition)]
@@ -207,23 +211,23 @@ class LocalQueue:
     def _share(self) -> int:
         return max(1, self._max_pending // max(1, len(self._partitions)))
 
-    def _has_room(self, partition: Partition) -> bool:
+    def _has_room(self, partition: PartitionState) -> bool:
         low = self._share() // 2
         room = max(1, low)
         behind = max(partition.pending, partition.uncovered)
         return partition.buffered <= low and behind <= self._max_pending - room
 
-    def _note_room(self, partition: Partition) -> None:
+    def _note_room(self, partition: PartitionState) -> None:
         if self._room_wanted and self._has_room(partition):
             self._room_wanted = False
             self._drained.notify_all()
 
-    # Handing over
+    # Delivery
 
     def take(self, timeout: float) -> Any:
-        """Take the next envelope; wait for one up to `timeout` s.
+        """Take the next envelope. Waits up to `timeout` seconds.
 
-        None: no message came, or the queue was closed.
+        Returns None if no message arrives or the queue closes.
         """
         deadline = time.monotonic() + min(timeout, _FOREVER_S)
         with self._lock:
@@ -243,10 +247,10 @@ class LocalQueue:
             return None
 
     def lease(self, limit: int, stop: threading.Event) -> Lease | None:
-        """Wait for messages of one partition; take at most `limit`.
+        """Wait for messages from one partition and take up to `limit`.
 
-        No other thread gets messages of the partition until `release`. None: `stop` is set, or the
-        queue was closed.
+        Until `release`, no other thread gets messages from this partition. Returns None if `stop`
+        is set or the queue closes.
         """
         with self._lock:
             while not (self._closed or stop.is_set()):
@@ -254,45 +258,45 @@ class LocalQueue:
                 if found is not None:
                     partition = found[0]
                     if partition.ready:
-                        self._leave_turn(partition)
+                        self._remove_first_ready(partition)
                     partition.lease = Lease(*found)
                     self._note_room(partition)
                     return partition.lease
                 self._wait_filled(_FOREVER_S)
             return None
 
-    def _next(self, limit: int) -> tuple[Partition, Sequence[int], list[Any], bool] | None:
-        """Take messages of the partition whose turn it is. The last item: another attempt."""
-        now = self._end_waits()
+    def _next(self, limit: int) -> tuple[PartitionState, Sequence[int], list[Any], bool] | None:
+        """Take messages from the first ready partition. The last item is True for a retry."""
+        now = self._start_due_retries()
         while self._ready:
             partition = self._ready[0]
             due = partition.pop_due(now)
             if due is not None:
-                self._leave_turn(partition)
+                self._remove_first_ready(partition)
                 return partition, (due[0],), [due[1]], True
             if not partition.waiting:
-                self._leave_turn(partition)
+                self._remove_first_ready(partition)
                 continue
             run = partition.waiting[0]
-            offsets, envelopes = partition.hand_over(limit)
+            offsets, envelopes = partition.take(limit)
             if envelopes:  # else all were finished already
                 if not partition.waiting or partition.waiting[0] is not run:
-                    self._leave_turn(partition)
+                    self._remove_first_ready(partition)
                 return partition, offsets, envelopes, False
         return None
 
-    def _end_waits(self) -> float:
-        """Make the partitions ready whose retries are due. Returns the time."""
+    def _start_due_retries(self) -> float:
+        """Mark partitions as ready if a retry is due. Returns the time."""
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             self._make_ready(heapq.heappop(self._timers)[2])
         return now
 
-    def _leave_turn(self, partition: Partition) -> None:
-        partition.ready = False  # first: Ctrl-C may come in between
+    def _remove_first_ready(self, partition: PartitionState) -> None:
+        partition.ready = False  # first, because Ctrl-C may interrupt here
         self._ready.popleft()
 
-    def _make_ready(self, partition: Partition) -> None:
+    def _make_ready(self, partition: PartitionState) -> None:
         if not partition.ready and partition.lease is None and partition.owned:
             partition.ready = True
             self._ready.append(partition)
@@ -303,7 +307,7 @@ class LocalQueue:
         self._filled.wait(seconds)
 
     def release(self, lease: Lease, done: int) -> None:
-        """End a lease. The worker has handled the first `done` messages and none of the others."""
+        """End a lease. The worker handled only the first `done` messages."""
         with self._lock:
             partition = lease.partition
             self._note_handled(lease, done)
@@ -322,9 +326,9 @@ class LocalQueue:
             self._drained.notify_all()
 
     def _note_handled(self, lease: Lease, done: int | None = None) -> None:
-        """With autocommit, finish the messages of a lease that the worker has handled.
+        """With autocommit, finish the messages in a lease that the worker has handled.
 
-        Not after a revocation: then it is unknown which messages failed.
+        After a revocation this does nothing, because it is unknown which messages failed.
         """
         done = max(0, lease.begun() - 1) if done is None else done
         if done and self._finish_on_take and lease.partition.owned:
@@ -332,11 +336,11 @@ class LocalQueue:
 
     # Outcomes
 
-    def finish(self, number: int, offset: int) -> Partition | None:
-        """Finish a message that was handed over, in a rebalance too.
+    def finish(self, number: int, offset: int) -> PartitionState | None:
+        """Finish a delivered message, even during a rebalance.
 
-        Returns the partition, which may be revoked. None: it was never assigned, or the message is
-        finished or was never fetched.
+        Returns the partition, which may be revoked. Returns None if the partition was never
+        assigned, or the message is finished or was never fetched.
         """
         with self._lock:
             partition = self._partitions.get(number) or self._earlier.get(number)
@@ -350,21 +354,21 @@ class LocalQueue:
             return partition
 
     def fail(self, number: int, offset: int, envelope: Any, limit: int, abandoned: bool) -> int:
-        """Count a failed attempt, and hand the message over again, unless `limit` have failed.
+        """Count a failed attempt. Redeliver the message unless `limit` attempts have failed.
 
         Parameters
         ----------
         number, offset : int
         envelope : object
         limit : int
-            0: no limit. After the last attempt the application still holds the message.
+            0 means no limit. After the last attempt the application still holds the message.
         abandoned : bool
-            Also a finished message becomes unfinished.
+            Even a finished message becomes unfinished.
 
         Returns
         -------
         int
-            How many attempts have failed. 0: the application does not hold the message.
+            How many attempts have failed. 0 if the application does not hold the message.
         """
         with self._lock:
             partition = self._partitions.get(number)
@@ -374,19 +378,19 @@ class LocalQueue:
             attempts = partition.count_attempt(offset)
             if not limit or attempts < limit:
                 self._retry(partition, offset, envelope, self._backoff.delay(attempts))
-            else:  # it is unfinished until it is a dead letter
+            else:  # unfinished until it becomes a dead letter
                 partition.reopen(offset)
                 partition.dying.add(offset)
             return attempts
 
-    def _retry(self, partition: Partition, offset: int, envelope: Any, delay: float) -> None:
+    def _retry(self, partition: PartitionState, offset: int, envelope: Any, delay: float) -> None:
         due = time.monotonic() + delay
         partition.retry(offset, envelope, due)
         heapq.heappush(self._timers, (due, next(self._order), partition))
         self._filled.notify_all()
 
     def is_unfinished(self, number: int, offset: int) -> bool:
-        """Whether a message was fetched and is not finished. False: not assigned."""
+        """Whether a message of an assigned partition was fetched and is unfinished."""
         with self._lock:
             partition = self._partitions.get(number)
             return (
@@ -396,22 +400,22 @@ class LocalQueue:
             )
 
     def attempts(self, number: int, offset: int) -> int:
-        """The number of failed attempts of a message."""
+        """How many attempts have failed for a message."""
         with self._lock:
             partition = self._partitions.get(number)
             return partition.attempts.get(offset, 0) if partition is not None else 0
 
-    def clear(self) -> list[Partition]:
+    def clear(self) -> list[PartitionState]:
         """Finish all messages that the application does not hold. Returns their partitions."""
         with self._lock:
             changed = []
             for partition in self._partitions.values():
-                left = [offsets for offsets in partition.left() if offsets]
-                if not left and not partition.retries:
+                undelivered = [offsets for offsets in partition.undelivered() if offsets]
+                if not undelivered and not partition.retries:
                     continue
                 if partition.lease is not None:
                     partition.lease.stopped = True
-                for offsets in (*left, *([offset] for offset in partition.retries)):
+                for offsets in (*undelivered, *([offset] for offset in partition.retries)):
                     partition.finish(offsets[0], offsets[-1] + 1)
                 partition.retries.clear()
                 partition.waiting.clear()
@@ -422,31 +426,31 @@ class LocalQueue:
 
     # Its state
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[PartitionState]:
         """All assigned partitions."""
         with self._lock:
             return list(self._partitions.values())
 
-    def progress(self, partition: Partition) -> tuple[int | None, list[Range], int | None]:
-        """The first unfinished offset of a partition, the finished ranges above it, and the next
-        offset to hand over. The partition is assigned or revoked."""
+    def progress(self, partition: PartitionState) -> tuple[int | None, list[Range], int | None]:
+        """A partition's first unfinished offset, the finished ranges above it, and the next offset
+        to deliver. The partition may be revoked."""
         with self._lock:
             if partition.lease is not None:
                 self._note_handled(partition.lease)
             return partition.first_unfinished, partition.ranges(), partition.next_offset()
 
     def peek(self, count: int) -> list[Any]:
-        """The messages that wait or are due, partition by partition, without taking them.
+        """Return messages that wait or are due, partition by partition, without taking them.
 
-        The first is the next one to take.
+        `take` returns the first one next.
         """
         with self._lock:
-            now = self._end_waits()
+            now = self._start_due_retries()
             messages = (partition.upcoming(now) for partition in self._ready)
             return list(itertools.islice(itertools.chain.from_iterable(messages), count))
 
     def in_flight(self) -> int:
-        """The number of messages that the application holds and has not finished."""
+        """How many unfinished messages the application holds."""
         with self._lock:
             return sum(
                 max(0, p.pending - p.buffered - len(p.retries)) for p in self._partitions.values()
@@ -455,7 +459,7 @@ class LocalQueue:
     # The end
 
     def stop_leases(self, stop: threading.Event) -> None:
-        """Set `stop`, and let the workers end after their current messages."""
+        """Set `stop` and let the workers end after their current messages."""
         with self._lock:
             stop.set()
             self._stop_all()
@@ -472,7 +476,60 @@ class LocalQueue:
         return self._closed
 
     def close(self) -> None:
-        """Refuse new messages and hand over none: `take` and `lease` return None from now on."""
+        """Reject new messages and deliver none: from now on `take` and `lease` return None."""
         with self._lock:
             self._closed = True
             self._stop_all()
+
+
+class WaitingMessages(list[MessageEnvelope]):
+    """The type of a queue's ``_messages``, for subclasses written for pip-services4-kafka.
+
+    A snapshot of the messages that wait in the local queue. Appending puts an envelope into the
+    local queue. The envelope's reference must be the record, as ``_to_message`` sets it. Methods
+    that remove messages raise AttributeError, because the queue would not know that the
+    application has these messages.
+
+    Parameters
+    ----------
+    envelopes : iterable of MessageEnvelope
+    put : callable
+        Puts an envelope into the local queue: ``put(partition, offset, envelope)``.
+    """
+
+    def __init__(
+        self,
+        envelopes: Iterable[MessageEnvelope],
+        put: Callable[[int, int | None, MessageEnvelope], None],
+    ) -> None:
+        super().__init__(envelopes)
+        self._put = put
+
+    def append(self, envelope: MessageEnvelope) -> None:
+        """Put an envelope into the local queue."""
+        record = envelope.get_reference()
+        if not isinstance(record, Message) or record.partition() is None:
+            raise AttributeError(
+                "_messages.append: the envelope's reference is not a received record; append "
+                "envelopes that _to_message() returned"
+            )
+        self._put(int(record.partition() or 0), record.offset(), envelope)
+        super().append(envelope)
+
+    def extend(self, envelopes: Iterable[MessageEnvelope]) -> None:
+        """Put envelopes into the local queue."""
+        for envelope in envelopes:
+            self.append(envelope)
+
+    def __iadd__(self, envelopes: Iterable[MessageEnvelope]) -> WaitingMessages:  # type: ignore[misc]
+        self.extend(envelopes)
+        return self
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise AttributeError(
+            "_messages is a view of the local queue: take messages with receive(), drop them "
+            "with clear()"
+        )
+
+    pop = remove = insert = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = _refuse

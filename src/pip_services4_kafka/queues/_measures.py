@@ -1,4 +1,4 @@
-"""Counters, gauges and logs of a queue. They run once per batch and never stop a message."""
+"""A queue's counters, gauges and logs. They run once per batch and never stop a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pip_services4_observability.count import CompositeCounters
 from .._context import to_context
 from .._log import Log
 
-# How often the gauges are written, s.
+# How often the gauges are written, in seconds.
 _GAUGES_S = 1.0
 
 
@@ -35,10 +35,10 @@ class Measures:
         self.log = log
         self._name = name
         self._counters = counters
-        self._lock = threading.RLock()  # reentrant: signal handlers may count as well
+        self._lock = threading.RLock()  # reentrant: signal handlers also count
         self._errors = 0
         self._written = 0.0
-        self._told = False
+        self._warned = False
 
     def __str__(self) -> str:
         return f"Queue {self._name()}"
@@ -48,7 +48,7 @@ class Measures:
         try:
             self._counters.increment(f"queue.{self._name()}.{counter}", count)
         except Exception as error:  # foreign code must not stop messages
-            self._tell(error)
+            self._warn_once(error)
 
     def failed(self, count: int = 1) -> None:
         """Count messages whose receiver raised, and unreadable messages."""
@@ -56,12 +56,12 @@ class Measures:
         self.count("failed_messages", count)
 
     def error(self, count: int = 1) -> None:
-        """Count errors, which are a gauge."""
+        """Count errors for the gauge ``errors``."""
         with self._lock:
             self._errors += count
 
     def gauges(self, values: Callable[[], dict[str, float]], now: bool = False) -> None:
-        """Write gauges, at most once a second; `values` computes all but ``errors``."""
+        """Write the gauges, at most once a second. `values` computes all but ``errors``."""
         moment = time.monotonic()
         if not now and moment - self._written < _GAUGES_S:
             return
@@ -70,15 +70,15 @@ class Measures:
             for gauge, value in {**values(), "errors": self._errors}.items():
                 self._counters.last(f"queue.{self._name()}.{gauge}", value)
         except Exception as error:  # foreign code must not stop messages
-            self._tell(error)
+            self._warn_once(error)
 
-    def _tell(self, error: Exception) -> None:
-        if not self._told:
-            self._told = True
-            self.log.warn(f"{self}: its counters failed: {error!r} (logged only once)")
+    def _warn_once(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            self.log.warn(f"{self}: a counter raised {error!r} (logged only once)")
 
-    def each(self, verb: str, envelopes: Iterable[Any]) -> None:
-        """Log every message at debug level, with its own trace id; without its body."""
+    def log_messages(self, verb: str, envelopes: Iterable[Any]) -> None:
+        """Log every message at debug level, with its own trace id, without its body."""
         if self.log.accepts_debug():
             for envelope in envelopes:
                 if isinstance(envelope, MessageEnvelope):

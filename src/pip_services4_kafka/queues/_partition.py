@@ -1,7 +1,7 @@
 """One partition of the local queue: its waiting messages, and which messages are finished.
 
-Offsets have gaps (compaction, transactions), and messages finish in any order. So the finished
-offsets are ranges, and a gap counts as finished. The local queue does the locking.
+Offsets have gaps (compaction, transactions), and messages finish in any order. So this module
+keeps finished offsets as ranges and treats a gap as finished. The local queue holds the lock.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from operator import itemgetter, length_hint
 from typing import Any
 
 _START, _STOP = itemgetter(0), itemgetter(1)
-# The most counts of failed attempts of finished messages; with autocommit such a message may be
-# abandoned.
+# How many attempt counts of finished messages to keep: with autocommit the application may still
+# abandon a finished message.
 _KEPT_ATTEMPTS = 10_000
 
 # A number of ranges that usually have room in a commit's metadata.
 _COVERED = 300
 
-Range = tuple[int, int]  # the first offset, and the offset behind the last one
+Range = tuple[int, int]  # the first offset, and the offset after the last one
 
 
 class Run:
-    """Messages of one fetched batch that wait, in the order of their offsets."""
+    """Waiting messages from one fetched batch, in offset order."""
 
     __slots__ = ("envelopes", "next", "offsets")
 
     def __init__(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
         self.offsets = offsets  # a range if they have no gaps
-        self.envelopes = envelopes  # None for a message that was handed over
+        self.envelopes = envelopes  # None for a delivered message
         self.next = 0  # the index of the first message that waits
 
 
-class Partition:
-    """The state of a partition, from its assignment on. After its revocation it may finish more.
+class PartitionState:
+    """A partition's state since its assignment. The application may still finish messages after
+    the revocation.
 
-    A message from `first_unfinished` on that is not in `finished` waits to be handed over (in
-    `waiting`, or behind the current one of `lease`), waits for another attempt (in `retries`), or
-    is held by the application.
+    A message from `first_unfinished` on that is not in `finished` has one of three states: it
+    waits for delivery (in `waiting`, or in `lease` behind the current message), it waits for
+    another attempt (in `retries`), or the application holds it.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ class Partition:
     committed : int, optional
         The committed offset. None: the group has none.
     finished : iterable of pairs
-        Ranges of offsets above `committed` that an earlier owner has finished.
+        Ranges above `committed` that an earlier owner finished.
     """
 
     def __init__(
@@ -60,25 +61,25 @@ class Partition:
         self.first_unfinished = committed  # None before the first message
         self.position = committed  # Kafka's position: the next offset to fetch
         # Before the last rebalance, if the log has not changed since: the position, and the offset
-        # behind the messages that were handed over.
-        self._position_before = self._handed_before = 0
-        self.finished: list[Range] = []  # below position, in order, with gaps between
+        # after the last delivered message.
+        self._position_before = self._delivered_before = 0
+        self.finished: list[Range] = []  # below position, in order, with gaps in between
         self._finished_count = 0  # the offsets in `finished`
         self._skipped = list(finished)  # not fetched again yet
         self.waiting: deque[Run] = deque()
         self.buffered = 0  # the messages in `waiting`
         self._early = False  # whether messages in `waiting` were finished
-        self.retries: dict[int, tuple[float, Any]] = {}  # failed and abandoned: when due, envelope
-        self.dying: set[int] = set()  # failed for the last time, and not dead letters yet
+        self.retries: dict[int, tuple[float, Any]] = {}  # offset -> when due, envelope
+        self.dying: set[int] = set()  # failed for the last time, not yet dead letters
         self._due: list[tuple[float, int]] = []  # heap of times and offsets; some are outdated
-        self._after_retry = False  # whether the last message handed over was a retry
-        self.attempts: dict[int, int] = {}  # the failed attempts of a message; at least one
+        self._after_retry = False  # whether the last delivered message was a retry
+        self.attempts: dict[int, int] = {}  # offset -> failed attempts, at least one
         self.lease: Lease | None = None
         self.owned = True  # False after the revocation
-        self.ready = False  # whether it is among the partitions that have messages now
+        self.ready = False  # whether it is in the local queue's list of ready partitions
         self.paused = False
         self.committed: tuple[int | None, str] = committed, ""  # offset and metadata
-        self.confirmed: int | None = committed  # the last offset that was certainly committed
+        self.confirmed: int | None = committed  # the last offset that a broker confirmed
         self.stuck: tuple[int, float, bool] | None = None  # offset, since when, whether logged
 
     # Progress
@@ -92,7 +93,7 @@ class Partition:
 
     @property
     def uncovered(self) -> int:
-        """About how many finished offsets have no room in a commit's metadata."""
+        """About how many finished offsets do not fit into a commit's metadata."""
         if len(self.finished) <= _COVERED:  # the usual case
             return 0
         return sum(stop - start for start, stop in self.finished[_COVERED:])
@@ -104,7 +105,7 @@ class Partition:
         return _contains(self.finished, offset)
 
     def finish(self, start: int, stop: int) -> None:
-        """Finish the offsets from `start` to before `stop`, all of which were fetched."""
+        """Finish the fetched offsets from `start` up to, but not including, `stop`."""
         if self.first_unfinished is None or (start := max(start, self.first_unfinished)) >= stop:
             return
         ranges = self.finished
@@ -119,7 +120,7 @@ class Partition:
             self._finished_count += stop - start
 
     def finish_handled(self, start: int, stop: int) -> None:
-        """Finish a range, but not its messages that failed."""
+        """Finish a range, except for messages that failed."""
         if self.retries or self.dying:
             failed = (*self.retries, *self.dying)
             for offset in sorted(offset for offset in failed if start <= offset < stop):
@@ -128,13 +129,13 @@ class Partition:
         self.finish(start, stop)
 
     def forget(self, offset: int) -> None:
-        """Forget the attempts of a finished message."""
+        """Forget the attempts for a finished message."""
         self.retries.pop(offset, None)
         self.attempts.pop(offset, None)
         self.dying.discard(offset)
 
     def reopen(self, offset: int) -> None:
-        """Make a finished message unfinished."""
+        """Mark a finished message as unfinished."""
         if self.first_unfinished is None or not self.is_finished(offset):
             return
         ranges = self.finished
@@ -151,42 +152,43 @@ class Partition:
         ranges[index : index + 1] = [part for part in parts if part[0] < part[1]]
         self._finished_count -= 1
 
-    def continue_from(self, earlier: Partition) -> None:
-        """Take over what this process knew before a rebalance, unless the commit has changed.
+    def continue_from(self, earlier: PartitionState) -> None:
+        """Continue with this process's state before a rebalance, unless the commit changed.
 
-        The group has no commit either after the topic was deleted, and created again.
+        A group without a commit starts over: somebody may have recreated the topic.
         """
         begin, end = self.first_unfinished, earlier.first_unfinished
         if begin is None or begin not in (earlier.committed[0], earlier.confirmed):
             return
         self.attempts = earlier.attempts
-        self._position_before, self._handed_before = earlier.reached(), earlier._handed_before
+        self._position_before = earlier.reached()
+        self._delivered_before = earlier._delivered_before
         if end is not None:
             for start, stop in ((begin, end), *earlier.ranges()):
                 self._skip(start, stop)
 
     def end(self) -> None:
-        """The partition is revoked. The application may still finish its messages."""
-        self._handed_before = max(self._handed_before, self.next_offset() or 0)
+        """Note the revocation. The application may still finish messages."""
+        self._delivered_before = max(self._delivered_before, self.next_offset() or 0)
         self.owned = False
         self.waiting.clear()
         self.retries.clear()
         self.buffered = 0
 
     def reached(self) -> int:
-        """The log has messages up to this offset, as far as this process knows."""
+        """The offset up to which the log contained messages, as far as this process knows."""
         return max(self.position or 0, self._position_before)
 
     def ranges(self) -> list[Range]:
-        """All finished ranges above `first_unfinished`, also those not fetched again yet."""
+        """All finished ranges above `first_unfinished`, even those not yet refetched."""
         return [*self.finished, *self._skipped]
 
     # Messages
 
     def add(self, offsets: Sequence[int], envelopes: list[Any]) -> bool:
-        """Add fetched messages, without those that were fetched or finished before.
+        """Add fetched messages, except those fetched or finished before.
 
-        Returns whether a message remains.
+        Returns whether it added any.
         """
         end = offsets[-1] + 1
         if self.first_unfinished is None or self.position is None:
@@ -220,14 +222,13 @@ class Partition:
         skipped = self._skipped
         if not skipped or not offsets or end <= skipped[0][0]:
             return offsets, envelopes
-        # The part behind this batch is still to come.
+        # The part after this batch is not refetched yet.
         self._skipped = [(max(start, end), stop) for start, stop in skipped if stop > end]
         kept = [index for index, offset in enumerate(offsets) if not _contains(skipped, offset)]
         return tuple(offsets[index] for index in kept), [envelopes[index] for index in kept]
 
-    def hand_over(self, limit: int) -> tuple[Sequence[int], list[Any]]:
-        """Remove at most `limit` waiting neighbors. Returns offsets and envelopes, without the
-        finished messages."""
+    def take(self, limit: int) -> tuple[Sequence[int], list[Any]]:
+        """Take up to `limit` waiting neighbors. Returns the unfinished offsets and envelopes."""
         run = self.waiting[0]
         start, stop = run.next, min(run.next + limit, len(run.offsets))
         envelopes = run.envelopes[start:stop]
@@ -245,13 +246,13 @@ class Partition:
         return offsets, envelopes
 
     def take_back(self, offsets: Sequence[int], envelopes: list[Any]) -> None:
-        """Take back the last messages of a lease, which its worker did not end."""
+        """Take back the messages at the end of a lease that the worker did not handle."""
         self._early = True  # the worker may have completed the first one
         self.waiting.appendleft(Run(offsets, envelopes))
         self.buffered += len(envelopes)
 
     def next_offset(self) -> int | None:
-        """The next offset to hand over for the first time; None before the first message."""
+        """The next offset to deliver for the first time. None before the first message."""
         lease = self.lease
         if lease is not None and not lease.again and (begun := lease.begun()) < len(lease.offsets):
             return lease.offsets[begun]
@@ -260,25 +261,25 @@ class Partition:
             return run.offsets[run.next]
         return self.position
 
-    def _waits(self, offset: int) -> bool:
-        """Whether a message was never handed over."""
+    def _is_waiting(self, offset: int) -> bool:
+        """Whether a message was never delivered."""
         limit = self.next_offset()
         if limit is None or self.position is None or offset >= self.position:
             return True
         if offset < limit:
             return False
-        # It may lie behind waiting messages, if it was handed over alone.
-        return any(offset in left for left in self.left())
+        # A message that was delivered alone may lie behind waiting messages.
+        return any(offset in offsets for offsets in self.undelivered())
 
-    def left(self) -> Iterator[Sequence[int]]:
-        """The offsets of the messages that were never handed over."""
+    def undelivered(self) -> Iterator[Sequence[int]]:
+        """The offsets of messages that were never delivered."""
         if self.lease is not None and not self.lease.again:
             yield self.lease.offsets[self.lease.begun() :]
         for run in self.waiting:
             yield run.offsets[run.next :]
 
     def count_attempt(self, offset: int) -> int:
-        """Count a failed attempt. Returns the number of the message's failed attempts."""
+        """Count a failed attempt. Returns how many attempts have failed."""
         count = self.attempts.pop(offset, 0) + 1
         if len(self.attempts) >= self.pending + _KEPT_ATTEMPTS:
             self.attempts.pop(next(iter(self.attempts)))  # the oldest
@@ -288,20 +289,20 @@ class Partition:
     # Other attempts
 
     def can_finish(self, offset: int) -> bool:
-        """Whether the application may have a message that is not finished.
+        """Whether the application may hold an unfinished message.
 
-        It may have one that waits from before a rebalance, unless the log has changed since.
+        It may also hold one from before a rebalance, unless the log has changed since.
         """
         if self.position is None or offset >= self.position or self.is_finished(offset):
             return False
-        if self._waits(offset) or not self.owned:
-            self._early = self._early or offset < self._handed_before
-            return offset < self._handed_before
+        if self._is_waiting(offset) or not self.owned:
+            self._early = self._early or offset < self._delivered_before
+            return offset < self._delivered_before
         return True
 
     def skip(self, offset: int) -> bool:
-        """Finish a message from before a rebalance, which is not fetched again yet."""
-        again = (self.position or 0) <= offset < self._handed_before
+        """Finish a message from before a rebalance that is not refetched yet."""
+        again = (self.position or 0) <= offset < self._delivered_before
         if not again or _contains(self._skipped, offset):
             return False
         self._skip(offset, offset + 1)
@@ -313,26 +314,26 @@ class Partition:
             self._skipped[low:high] = ((start, stop),)
 
     def can_retry(self, offset: int, reopen: bool) -> bool:
-        """Whether the application holds a message. With `reopen`, also if it is finished."""
-        if self._waits(offset) or offset in self.retries:
+        """Whether the application holds a message. With `reopen`, even a finished one."""
+        if self._is_waiting(offset) or offset in self.retries:
             return False
         return reopen or not self.is_finished(offset)
 
     def retry(self, offset: int, envelope: Any, due: float) -> None:
-        """Hand over a message again at the time `due` (monotonic)."""
+        """Redeliver a message at the time `due` (monotonic)."""
         self.reopen(offset)
         self.retries[offset] = due, envelope
         heapq.heappush(self._due, (due, offset))
 
     def next_due(self) -> float:
-        """When the next retry is due (monotonic); infinity if there is none."""
+        """When the next retry is due (monotonic). Returns infinity without retries."""
         heap, retries = self._due, self.retries
         while heap and (heap[0][1] not in retries or retries[heap[0][1]][0] != heap[0][0]):
             heapq.heappop(heap)
         return heap[0][0] if heap else inf
 
     def pop_due(self, now: float) -> tuple[int, Any] | None:
-        """Take a retry that is due, if it is its turn: every other message is a new one."""
+        """Take a retry that is due. Retries alternate with waiting messages."""
         if self.next_due() > now or (self._after_retry and self.waiting):
             return None
         self._after_retry = True
@@ -340,7 +341,7 @@ class Partition:
         return offset, self.retries.pop(offset)[1]
 
     def upcoming(self, now: float) -> Iterator[Any]:
-        """The messages that wait or are due. The first is the next one to hand over."""
+        """The messages that wait or are due. The first is the next one to deliver."""
         dues = sorted((due, offset) for offset, (due, _) in self.retries.items() if due <= now)
         again = (self.retries[offset][1] for _, offset in dues)
         new = (
@@ -353,15 +354,15 @@ class Partition:
 
 
 class Lease:
-    """Messages that one worker hands over in order.
+    """Messages that one worker delivers in order.
 
-    If `stopped` is set, the worker ends after the current message.
+    The worker ends after the current message if `stopped` is set.
     """
 
     __slots__ = ("again", "envelopes", "iterator", "offsets", "partition", "stopped")
 
     def __init__(
-        self, partition: Partition, offsets: Sequence[int], envelopes: list[Any], again: bool
+        self, partition: PartitionState, offsets: Sequence[int], envelopes: list[Any], again: bool
     ) -> None:
         self.partition = partition
         self.offsets = offsets
@@ -371,12 +372,12 @@ class Lease:
         self.stopped = False
 
     def begun(self) -> int:
-        """The number of messages that the worker has begun; all but the last are done."""
+        """How many messages the worker has started. All but the last are handled."""
         return len(self.envelopes) - length_hint(self.iterator)
 
 
 def _touching(ranges: list[Range], start: int, stop: int) -> tuple[int, int, int, int]:
-    """The ranges that touch or overlap a range, as a slice, and their union with it."""
+    """Find the ranges that touch a range. Returns their slice and their union with the range."""
     low = bisect_left(ranges, start, key=_STOP)
     high = bisect_right(ranges, stop, key=_START)
     if low < high:

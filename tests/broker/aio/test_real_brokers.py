@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
 
 from cykafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -56,7 +57,7 @@ def committed_values(servers: str, topic: str) -> list[bytes]:
 
 
 def test_pipe_with_random_cancellations_copies_each_record_once(
-    run: Run, cluster: Any, topic: str, unique: Callable[[str], str]
+    run: Run, cluster: Any, topic: str, unique: Unique
 ) -> None:
     """Each round is cancelled at a random moment: in the block, at its begin or at its end."""
     servers = cluster.bootstrap_servers
@@ -88,7 +89,7 @@ def test_pipe_with_random_cancellations_copies_each_record_once(
                 for message in await consumer.consume(rng.randrange(1, 40), timeout=1):
                     assert message.error() is None
                     future = producer.produce(output, message.value(), partition=rng.randrange(2))
-                    future.add_done_callback(lambda each: each.cancelled() or each.exception())
+                    future.add_done_callback(lambda item: item.cancelled() or item.exception())
 
         async def left(consumer: AsyncConsumer) -> int:
             places = [TopicPartition(topic, number) for number in range(4)]
@@ -135,7 +136,7 @@ def test_pipe_with_random_cancellations_copies_each_record_once(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_rebalances_with_coroutine_callbacks_lose_and_repeat_no_record(
-    run: Run, cluster: Any, unique: Callable[[str], str], protocol: str
+    run: Run, cluster: Any, unique: Unique, protocol: str
 ) -> None:
     """Each consumer commits in on_revoke what it has read. So its successor repeats nothing."""
     topic = unique("topic")
@@ -170,7 +171,7 @@ def test_rebalances_with_coroutine_callbacks_lose_and_repeat_no_record(
                 revoked += len(partitions)
                 done = [
                     TopicPartition(*key, positions.pop(key))
-                    for key in [(each.topic, each.partition) for each in partitions]
+                    for key in [(partition.topic, partition.partition) for partition in partitions]
                     if key in positions
                 ]
                 if done:
@@ -191,7 +192,7 @@ def test_rebalances_with_coroutine_callbacks_lose_and_repeat_no_record(
         async with AsyncProducer({"bootstrap.servers": servers, "linger.ms": 0}) as producer:
 
             async def send(first: int, last: int) -> None:
-                await producer.publish(topic, [str(each) for each in range(first, last)])
+                await producer.publish(topic, [str(number) for number in range(first, last)])
 
             async def reach(number: int) -> None:
                 async with asyncio.timeout(WAIT_S):
@@ -222,7 +223,7 @@ def test_rebalances_with_coroutine_callbacks_lose_and_repeat_no_record(
 
 
 def test_transaction_commits_offsets_with_the_records(
-    run: Run, cluster: Any, topic: str, unique: Callable[[str], str]
+    run: Run, cluster: Any, topic: str, unique: Unique
 ) -> None:
     servers = cluster.bootstrap_servers
 
@@ -247,7 +248,7 @@ def test_transaction_commits_offsets_with_the_records(
     run(main())
 
 
-def test_admin_requests_are_awaited(run: Run, cluster: Any, unique: Callable[[str], str]) -> None:
+def test_admin_requests_are_awaited(run: Run, cluster: Any, unique: Unique) -> None:
     async def main() -> None:
         servers = cluster.bootstrap_servers
         async with AsyncAdminClient({"bootstrap.servers": servers}) as admin:
@@ -262,7 +263,7 @@ def test_admin_requests_are_awaited(run: Run, cluster: Any, unique: Callable[[st
             described[3].cancel()
             nodes = await asyncio.gather(*described, return_exceptions=True)
             assert isinstance(nodes[3], asyncio.CancelledError)
-            assert all(not isinstance(each, Exception) for each in nodes[:3])
+            assert all(not isinstance(node, Exception) for node in nodes[:3])
             with pytest.raises(KafkaException):
                 await admin.create_topics([NewTopic(names[0], 2, 1)])[names[0]]
             await asyncio.gather(*admin.delete_topics(names).values())
@@ -273,9 +274,7 @@ def test_admin_requests_are_awaited(run: Run, cluster: Any, unique: Callable[[st
     run(main())
 
 
-def test_records_survive_the_death_of_a_broker(
-    run: Run, three: Any, unique: Callable[[str], str]
-) -> None:
+def test_records_survive_the_death_of_a_broker(run: Run, three: Any, unique: Unique) -> None:
     topic = unique("topic")
     three.create_topic(topic, 3, replication_factor=3)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 
 HERE = Path(__file__).parent
 
@@ -29,7 +30,7 @@ def client(cluster: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def group(unique: Callable[[str], str]) -> str:
+def group(unique: Unique) -> str:
     """A group that nobody used."""
     return unique("group")
 
@@ -70,7 +71,7 @@ def values() -> Callable[[Any], list[bytes]]:
     """The values of OffsetAndMessages, or of KafkaMessages."""
 
     def values(messages: Any) -> list[bytes]:
-        return [getattr(each, "message", each).value for each in messages]
+        return [getattr(message, "message", message).value for message in messages]
 
     return values
 

@@ -113,8 +113,8 @@ class Statistics:
         deadline = time.monotonic() + SECONDS + WAIT_S
         while not self._done(set(self.seen)) and time.monotonic() < deadline:
             try:
-                for each in self.consumer.get_messages(100, timeout=1):
-                    self.seen[each.message.value] += 1
+                for item in self.consumer.get_messages(100, timeout=1):
+                    self.seen[item.message.value] += 1
             except KafkaError:
                 continue
         self.consumer.stop()

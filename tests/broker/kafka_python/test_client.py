@@ -6,13 +6,13 @@ import copy
 import multiprocessing
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript, Unique
 
 import cykafka.testing
 from cykafka.admin import AdminClient, NewPartitions
@@ -81,13 +81,13 @@ def test_metadata_request_for_some_topics(client: KafkaClient, cluster: Any, top
     other = f"{topic}-other"
     cluster.create_topic(other, 1)
     response = client.send_metadata_request([topic.encode(), other])
-    assert [(each.topic, len(each.partitions)) for each in response.topics] == [
+    assert [(topic.topic, len(topic.partitions)) for topic in response.topics] == [
         (topic.encode(), 4),
         (other.encode(), 1),
     ]
 
 
-def test_topic_is_created_on_demand(client: KafkaClient, unique: Callable[[str], str]) -> None:
+def test_topic_is_created_on_demand(client: KafkaClient, unique: Unique) -> None:
     name = unique("on-demand")
     client.ensure_topic_exists(name, timeout=30)
     assert client.get_partition_ids_for_topic(name) != []
@@ -148,8 +148,8 @@ def test_partitions_that_are_asked_for_later_are_answered_with_the_others(
     responses = client.send_fetch_request(
         [FetchRequest(topic, number, 0, 4096) for number in range(4)], min_bytes=1
     )
-    assert [(each.error, each.highwaterMark) for each in responses] == [(0, 25)] * 4
-    assert [len(list(each.messages)) for each in responses] == [25] * 4
+    assert [(response.error, response.highwaterMark) for response in responses] == [(0, 25)] * 4
+    assert [len(list(response.messages)) for response in responses] == [25] * 4
 
 
 def test_partition_without_a_leader_delays_the_others_once(
@@ -172,7 +172,7 @@ def test_partition_without_a_leader_delays_the_others_once(
     client.close()
 
 
-def test_new_partition_takes_messages(cluster: Any, unique: Callable[[str], str]) -> None:
+def test_new_partition_takes_messages(cluster: Any, unique: Unique) -> None:
     topic = unique("topic")
     cluster.create_topic(topic, 1)
     client = KafkaClient(cluster.bootstrap_servers)
@@ -189,7 +189,7 @@ def test_new_partition_takes_messages(cluster: Any, unique: Callable[[str], str]
 
 
 @pytest.fixture
-def narrow(cluster: Any, unique: Callable[[str], str]) -> str:
+def narrow(cluster: Any, unique: Unique) -> str:
     """A topic with messages of up to 100,000 bytes."""
     name = unique("topic")
     cluster.create_topic(name, 1, config={"max.message.bytes": 100_000})
@@ -210,7 +210,7 @@ def test_response_names_what_was_not_stored(client: KafkaClient, narrow: str) ->
         client.send_produce_request([request])
     response = caught.value.args[0]
     assert response == ProduceResponse(narrow.encode(), 0, 10, -1)
-    assert [each.value for each in response.payload.messages] == [values[1]]
+    assert [message.value for message in response.payload.messages] == [values[1]]
     assert offset_of(client, narrow, 0) == 2
 
 
@@ -231,8 +231,10 @@ def test_answer_of_the_coordinator_ends_an_outage(client: KafkaClient, topic: st
     with client._handles.group(topic) as group:
 
         def answer(*request: Any) -> Any:
+            # A slow request is repeated, so note the outage after the answer.
+            found = cykafka.Consumer.committed(*request)
             group._outage.note(cykafka.KafkaError(cykafka.KafkaError._ALL_BROKERS_DOWN))
-            return cykafka.Consumer.committed(*request)
+            return found
 
         for _ in range(2):
             (place,) = group.ask(answer, places)
@@ -278,10 +280,7 @@ def test_deep_copy_is_a_client_of_its_own(client: KafkaClient, topic: str) -> No
 
 @pytest.mark.parametrize("step_ms", [0.1, 10])  # while it makes its handles, and while it commits
 def test_signal_handler_uses_the_client_while_it_works(
-    cluster: Any,
-    topic: str,
-    run_script: Callable[..., subprocess.CompletedProcess[str]],
-    step_ms: float,
+    cluster: Any, topic: str, run_script: RunScript, step_ms: float
 ) -> None:
     done = run_script(
         """
@@ -316,7 +315,7 @@ def test_signal_handler_uses_the_client_while_it_works(
 
 
 def test_daemon_thread_that_reads_ends_silently_with_the_interpreter(
-    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
     done = run_script(
         """
@@ -336,7 +335,7 @@ def test_daemon_thread_that_reads_ends_silently_with_the_interpreter(
 
 
 def test_forked_child_commits_nothing_at_its_end(
-    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
     done = run_script(
         """
@@ -372,7 +371,7 @@ def test_forked_child_commits_nothing_at_its_end(
 
 
 def test_forgotten_client_is_closed_at_exit(
-    cluster: Any, topic: str, run_script: Callable[..., subprocess.CompletedProcess[str]]
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
     done = run_script(
         """
@@ -455,7 +454,7 @@ def test_produce_responses_are_in_the_order_of_the_requests(
     ]
     expected = [ProduceResponse(topic.encode(), partition, 0, 0) for partition in (3, 0, 2)]
     assert client.send_produce_request(requests, acks=acks) == expected
-    again = client.send_produce_request(requests, acks=acks, callback=lambda each: each.offset)
+    again = client.send_produce_request(requests, acks=acks, callback=lambda item: item.offset)
     assert again == [4, 1, 3]
 
 
@@ -601,8 +600,8 @@ def test_fetch_of_several_partitions(
     sent = {number: send(number, range(number * 10, number * 10 + 5)) for number in (0, 1, 3)}
     requests = [FetchRequest(topic, number, 0, 4096) for number in (3, 2, 1, 0)]
     responses = client.send_fetch_request(requests, min_bytes=0)
-    assert [each.partition for each in responses] == [3, 2, 1, 0]
-    found = {each.partition: [m.value for _, m in each.messages] for each in responses}
+    assert [response.partition for response in responses] == [3, 2, 1, 0]
+    found = {response.partition: [m.value for _, m in response.messages] for response in responses}
     assert found == {**sent, 2: []}
 
 
@@ -652,7 +651,7 @@ def test_offsets_of_the_ends_and_of_times(
         OffsetRequest(topic, 1, -1, 1),
         OffsetRequest(topic, 0, -1, 2),
     ]
-    assert [each.offsets for each in client.send_offset_request(requests)] == [(3,), (0, 0)]
+    assert [item.offsets for item in client.send_offset_request(requests)] == [(3,), (0, 0)]
     for time_ms, offset in {-2: 0, 0: 0, 1000: 0, 1001: 1, 3000: 2, 3001: 3}.items():
         assert offset_of(client, topic, 1, time_ms) == offset, time_ms
     (response,) = client.send_offset_request([OffsetRequest(topic, 1, -1, 10)])
@@ -669,14 +668,14 @@ def test_committed_offsets_are_those_of_other_clients(
         found = client.send_offset_fetch_request(
             group, [OffsetFetchRequest(topic, number) for number in (0, 1)]
         )
-        assert [(each.offset, each.metadata, each.error) for each in found] == [
+        assert [(item.offset, item.metadata, item.error) for item in found] == [
             (-1, b"", 0),
             (7, b"", 0),
         ]
         requests = [OffsetCommitRequest(topic, number, 9, b"note") for number in (1, 2)]
         responses = client.send_offset_commit_request(group.encode(), requests)
-        assert [(each.partition, each.error) for each in responses] == [(1, 0), (2, 0)]
-        assert [each.offset for each in consumer.committed([place])] == [9]
+        assert [(response.partition, response.error) for response in responses] == [(1, 0), (2, 0)]
+        assert [item.offset for item in consumer.committed([place])] == [9]
     (found,) = client.send_offset_fetch_request_kafka(group, [OffsetFetchRequest(topic, 2)])
     assert (found.offset, found.metadata) == (9, b"note")
 
@@ -712,7 +711,7 @@ def test_coordinator_of_a_group(client: KafkaClient, group: str) -> None:
         (KafkaProtocol.encode_offset_request, "send_offset_request"),
     ],
 )
-def test_connection_names_the_method_for_a_request_that_brokers_do_not_answer(
+def test_connection_names_the_method_for_an_unanswered_request(
     cluster: Any, encode: Callable[..., bytes], name: str
 ) -> None:
     host, port = cluster.bootstrap_servers.split(",")[0].split(":")

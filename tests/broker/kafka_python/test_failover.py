@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 
 from cykafka.compat.kafka_python import (
     KafkaClient,
@@ -29,7 +30,7 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def place(three: Any, unique: Callable[[str], str]) -> str:
+def place(three: Any, unique: Unique) -> str:
     """A topic of three nodes."""
     name = unique("topic")
     three.create_topic(name, 4, replication_factor=3)
@@ -45,13 +46,11 @@ def survivor(three: Any) -> Iterator[KafkaClient]:
 
 
 def node_at(cluster: Any, port: int) -> Any:
-    (node,) = [each for each in cluster.nodes if each.bootstrap_servers.endswith(f":{port}")]
+    (node,) = [node for node in cluster.nodes if node.bootstrap_servers.endswith(f":{port}")]
     return node
 
 
-def test_coordinator_moves(
-    three: Any, survivor: KafkaClient, place: str, unique: Callable[[str], str]
-) -> None:
+def test_coordinator_moves(three: Any, survivor: KafkaClient, place: str, unique: Unique) -> None:
     group = unique("group")
     commit = OffsetCommitRequest(place, 0, 5, b"")
     survivor.send_offset_commit_request(group, [commit])
@@ -89,7 +88,7 @@ def test_leader_dies_under_producers_and_consumers(
             [ProduceRequest(place, 0, [create_message(value)])], acks=-1, timeout=30_000
         )
         assert response.error == 0
-        found += [each.message.value for each in consumer.get_messages(1, timeout=WAIT_S)]
+        found += [item.message.value for item in consumer.get_messages(1, timeout=WAIT_S)]
     consumer.stop()
     assert found == values
 

@@ -58,10 +58,12 @@ def all_of(consumer: KafkaConsumer) -> list[KafkaMessage]:
 def test_messages_of_all_partitions(make: Make, send: Send, topic: str) -> None:
     sent = {number: send(number, range(number * 1000, number * 1000 + 50)) for number in (0, 1, 3)}
     messages = all_of(make())
-    assert {type(each) for each in messages} == {KafkaMessage}
-    assert {each.topic for each in messages} == {topic}
+    assert {type(message) for message in messages} == {KafkaMessage}
+    assert {message.topic for message in messages} == {topic}
     for number, values in sent.items():
-        found = [(each.offset, each.value) for each in messages if each.partition == number]
+        found = [
+            (message.offset, message.value) for message in messages if message.partition == number
+        ]
         assert found == list(enumerate(values))
     assert len(messages) == 150
 
@@ -70,7 +72,7 @@ def test_keys_tombstones_and_the_deserializer(make: Make, client: Any, topic: st
     sent = [create_message(b"1", b"k"), create_message(None, b"k"), create_message(b"2")]
     client.send_produce_request([ProduceRequest(topic, 0, sent)])
     consumer = make(deserializer_class=lambda value: None if value is None else int(value))
-    assert [(each.key, each.value) for each in all_of(consumer)] == [
+    assert [(item.key, item.value) for item in all_of(consumer)] == [
         (b"k", 1),
         (b"k", None),
         (None, 2),
@@ -92,7 +94,7 @@ def test_message_that_cannot_be_deserialized_comes_again(make: Make, send: Send)
     for _ in range(2):
         with pytest.raises(ValueError, match="1"):
             consumer.next()
-    assert [each.value for each in all_of(consumer)] == [b"1", b"2"]
+    assert [item.value for item in all_of(consumer)] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("policy", ["largest", "smallest"])
@@ -101,7 +103,7 @@ def test_begins_at_the_end_or_the_beginning(make: Make, send: Send, policy: str)
     consumer = make(auto_offset_reset=policy)
     after = send(0, range(3, 5))
     expected = after if policy == "largest" else before + after
-    assert [each.value for each in all_of(consumer)] == expected
+    assert [item.value for item in all_of(consumer)] == expected
 
 
 def test_topics_are_chosen_in_each_form(make: Make, send: Send, cluster: Any, topic: str) -> None:
@@ -113,7 +115,7 @@ def test_topics_are_chosen_in_each_form(make: Make, send: Send, cluster: Any, to
 
     def found(*topics: Any) -> list[tuple[int, int]]:
         consumer.set_topic_partitions(*topics)
-        return sorted((each.partition, each.offset) for each in all_of(consumer))
+        return sorted((item.partition, item.offset) for item in all_of(consumer))
 
     assert found((topic, 1), {topic.encode(): 0}) == [
         (0, 0),
@@ -141,7 +143,7 @@ def test_topics_are_chosen_in_each_form(make: Make, send: Send, cluster: Any, to
 def test_offset_that_does_not_exist_is_reset(make: Make, send: Send, topic: str) -> None:
     sent = send(0, range(3))
     consumer = make((topic, 0, 1000))
-    assert [each.value for each in all_of(consumer)] == sent
+    assert [item.value for item in all_of(consumer)] == sent
     with pytest.raises(OffsetOutOfRangeError):
         make((topic, 0, 1000), auto_offset_reset="neither").next()
     with pytest.raises(OffsetOutOfRangeError, match="auto_offset_reset"):
@@ -166,7 +168,7 @@ def test_commits_what_is_done(make: Make, send: Send, topic: str, group: str) ->
     }
     again = make((topic, 0), group_id=group)
     assert again.offsets("commit") == {key: 4}
-    assert [each.offset for each in all_of(again)] == list(range(4, 10))
+    assert [item.offset for item in all_of(again)] == list(range(4, 10))
     assert consumer.task_done(KafkaMessage("other", 0, 1, None, b"")) is False
 
 
@@ -201,7 +203,7 @@ def test_timeout_is_raised_in_time_and_reading_goes_on(make: Make, send: Send) -
         next(consumer)
     assert 0.5 <= time.monotonic() - begun < 5
     sent = send(0, range(2))
-    assert [each.value for each in all_of(consumer)] == sent
+    assert [item.value for item in all_of(consumer)] == sent
 
 
 def test_batches(make: Make, send: Send) -> None:
@@ -209,7 +211,7 @@ def test_batches(make: Make, send: Send) -> None:
     consumer = make(fetch_message_max_bytes=300, fetch_wait_max_ms=500)
     batches: list[list[bytes]] = []
     while sum(map(len, batches)) < 100:
-        batches.append([each.value for each in consumer.fetch_messages()])
+        batches.append([item.value for item in consumer.fetch_messages()])
     assert [value for batch in batches for value in batch] == sent
     assert max(map(len, batches)) <= 300 // 27
 

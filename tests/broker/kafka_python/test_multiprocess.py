@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 from cykafka.compat.kafka_python import MultiProcessConsumer, create_message
 from cykafka.compat.kafka_python.common import (
@@ -54,7 +55,7 @@ def test_reads_every_message_once(
     found = consumer.get_messages(150, timeout=60)
     assert len(found) == 150
     found += list(consumer)
-    assert Counter(each.message.value for each in found) == Counter(sent)
+    assert Counter(item.message.value for item in found) == Counter(sent)
     assert consumer.get_messages(1, timeout=0.2) == []
     consumer.stop()
     assert not any(map(is_running, pids))
@@ -75,7 +76,7 @@ def test_group_goes_on_at_its_commit(
     consumer.get_messages(1, timeout=60)
     consumer.stop()
     again = make_consumer(MultiProcessConsumer, group=group, num_procs=processes)
-    assert [each.offset for each in again.get_messages(12, timeout=60)] == list(range(8, 20))
+    assert [item.offset for item in again.get_messages(12, timeout=60)] == list(range(8, 20))
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -103,12 +104,12 @@ def test_killed_process_is_replaced(send: Send, make_consumer: Make) -> None:
             sent += send(
                 number, range(1000 * turn + 100 * number, 1000 * turn + 100 * number + 90)
             )
-        found += [each.message.value for each in consumer.get_messages(100, timeout=60)]
+        found += [item.message.value for item in consumer.get_messages(100, timeout=60)]
         os.kill(consumer.procs[turn % 2].pid, signal.SIGKILL)
     while len(found) < len(sent):
         more = consumer.get_messages(len(sent) - len(found), timeout=60)
         assert more
-        found += [each.message.value for each in more]
+        found += [item.message.value for item in more]
     assert Counter(found) == Counter(sent)
 
 
@@ -140,7 +141,7 @@ time.sleep(600)
 
 
 def test_script_without_a_main_guard_works(
-    run_script: Callable[..., Any], cluster: Any, topic: str, send: Send
+    run_script: RunScript, cluster: Any, topic: str, send: Send
 ) -> None:
     send(1, range(3))
     done = run_script(
@@ -164,7 +165,7 @@ def test_error_of_a_process_is_raised_after_the_messages_before_it(
     client.send_produce_request([ProduceRequest(topic, 0, [create_message(b"1"), huge])])
     consumer = make_consumer(MultiProcessConsumer, num_procs=processes, group=group)
     found = consumer.get_messages(5, block=1, timeout=60)
-    assert [each.message.value for each in found] == [b"1"]
+    assert [item.message.value for item in found] == [b"1"]
     with pytest.raises(ConsumerFetchSizeTooSmall):
         consumer.get_messages(1, timeout=60)
     assert consumer.offsets[0] == 1

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 from cykafka.compat.kafka_python import (
     KeyedProducer,
@@ -365,7 +366,7 @@ def test_forgotten_producer_sends_what_it_has() -> None:
 
 @pytest.mark.parametrize("first", ["", "import weakref; weakref.finalize(type, print)"])
 def test_producer_sends_what_it_has_when_the_interpreter_ends(
-    run_script: Callable[..., Any], cluster: Any, topic: str, read_records: Read, first: str
+    run_script: RunScript, cluster: Any, topic: str, read_records: Read, first: str
 ) -> None:
     # All finalizers of a process run when the first one was to run: that may be late.
     done = run_script(
@@ -405,7 +406,7 @@ def test_stop_does_not_wait_for_a_batch_to_fill() -> None:
     assert sum(map(len, client.sent)) == 50
 
 
-def test_stop_in_a_signal_handler_does_not_deadlock(run_script: Callable[..., Any]) -> None:
+def test_stop_in_a_signal_handler_does_not_deadlock(run_script: RunScript) -> None:
     done = run_script(
         """
 import os, signal, threading, time
@@ -484,7 +485,7 @@ def test_stop_time_begins_with_the_call() -> None:
     assert len(client.sent) == 1
 
 
-def test_stop_in_a_signal_handler(run_script: Callable[..., Any]) -> None:
+def test_stop_in_a_signal_handler(run_script: RunScript) -> None:
     done = run_script(
         """
         import signal
@@ -525,7 +526,7 @@ def test_what_can_be_sent_again_is_sent_again() -> None:
     assert client.sent == [[b"x"]] * 2
 
 
-def test_interpreter_s_end_stops_all_producers(run_script: Callable[..., Any]) -> None:
+def test_interpreter_s_end_stops_all_producers(run_script: RunScript) -> None:
     done = run_script(
         """
         import time

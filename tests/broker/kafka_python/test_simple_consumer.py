@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 from cykafka.compat.kafka_python import SimpleConsumer, create_message
 from cykafka.compat.kafka_python.common import (
@@ -260,7 +261,7 @@ def test_messages_before_an_error_come_first(
 
 
 def test_forgotten_consumer_commits_when_the_interpreter_ends(
-    run_script: Callable[..., Any], cluster: Any, client: Any, topic: str, group: str, send: Send
+    run_script: RunScript, cluster: Any, client: Any, topic: str, group: str, send: Send
 ) -> None:
     send(0, range(7))
     done = run_script(
@@ -371,9 +372,7 @@ def test_consumer_without_automatic_commits_is_freed(client: Any, topic: str) ->
     assert alive() is None
 
 
-def test_interpreter_s_end_stops_the_other_consumers_if_one_fails(
-    run_script: Callable[..., Any],
-) -> None:
+def test_interpreter_s_end_stops_the_other_consumers_if_one_fails(run_script: RunScript) -> None:
     done = run_script(
         """
         from cykafka.compat.kafka_python.consumer.base import Consumer

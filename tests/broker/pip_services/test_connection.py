@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Read, Unique
 from machine import WAIT_S, wake_up_s
 from pip_services4_commons.errors import (
     BadRequestException,
@@ -16,15 +17,15 @@ from pip_services4_commons.errors import (
     ConnectionException,
     NotFoundException,
 )
+from pip_services_rig import Committed, Listener, MakeConnection, eventually
+
+from pip_services4_kafka.connect import KafkaConnection
 
 pytestmark = pytest.mark.ours
 
 
 def test_topics_are_created_as_configured_and_deleted(
-    make_connection: Callable[..., Any],
-    unique: Callable[[str], str],
-    admin: Any,
-    eventually: Callable[..., None],
+    make_connection: MakeConnection, unique: Unique, admin: Any
 ) -> None:
     connection, name = make_connection(options__num_partitions=3), unique("made")
     connection.create_queue(name)
@@ -35,7 +36,9 @@ def test_topics_are_created_as_configured_and_deleted(
     eventually(lambda: name not in connection.read_queue_names())
 
 
-def test_creating_a_topic_that_exists_is_a_conflict(connection: Any, topic: str) -> None:
+def test_creating_a_topic_that_exists_is_a_conflict(
+    connection: KafkaConnection, topic: str
+) -> None:
     with pytest.raises(ConflictException) as caught:
         connection.create_queue(topic)
 
@@ -44,7 +47,7 @@ def test_creating_a_topic_that_exists_is_a_conflict(connection: Any, topic: str)
 
 
 def test_too_many_replicas_are_refused_with_the_reason(
-    make_connection: Callable[..., Any], unique: Callable[[str], str]
+    make_connection: MakeConnection, unique: Unique
 ) -> None:
     connection = make_connection(options__replication_factor=77)
     with pytest.raises(BadRequestException) as caught:
@@ -53,21 +56,32 @@ def test_too_many_replicas_are_refused_with_the_reason(
     assert caught.value.code == "INVALID_REPLICATION_FACTOR"
 
 
-def test_deleting_a_missing_topic_raises(connection: Any, unique: Callable[[str], str]) -> None:
+def test_deleting_a_missing_topic_raises(connection: KafkaConnection, unique: Unique) -> None:
     with pytest.raises(NotFoundException) as caught:
         connection.delete_queue(unique("missing"))
 
     assert caught.value.code == "UNKNOWN_TOPIC_OR_PART"
 
 
-def test_new_group_reads_messages_sent_before_and_after_it_subscribed(
-    connection: Any,
-    topic: str,
-    make_listener: Callable[..., Any],
-    unique: Callable[[str], str],
-    committed: Callable[..., dict[int, int]],
+def test_brokers_decide_which_message_is_too_large(
+    connection: KafkaConnection, topic: str, make_consumer: MakeConsumer, read: Read
 ) -> None:
-    group, listener = unique("group"), make_listener()
+    sizes = [1, 1_048_000, 1_100_000, 2]
+    messages = [{"value": b"x" * size, "partition": 0} for size in sizes]
+    with pytest.raises(BadRequestException) as caught:
+        connection.publish(topic, messages)
+
+    assert caught.value.code == "MSG_SIZE_TOO_LARGE"
+    assert caught.value.details.get("indices") == "2"
+    consumer = make_consumer()
+    consumer.subscribe([topic])
+    assert [len(record.value()) for record in read(consumer, 3)] == [1, 1_048_000, 2]
+
+
+def test_new_group_reads_messages_sent_before_and_after_it_subscribed(
+    connection: KafkaConnection, topic: str, unique: Unique, committed: Committed
+) -> None:
+    group, listener = unique("group"), Listener()
     connection.publish(topic, [{"value": "before", "partition": 0}] * 3)
     connection.subscribe(topic, group, {}, listener)
     listener.wait(3)
@@ -78,15 +92,11 @@ def test_new_group_reads_messages_sent_before_and_after_it_subscribed(
     assert committed(topic, group) == {0: 3, 1: 3}
 
 
-def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
-    make_connection: Callable[..., Any],
-    topic: str,
-    make_listener: Callable[..., Any],
-    unique: Callable[[str], str],
-    committed: Callable[..., dict[int, int]],
+def test_only_readable_partitions_are_read_and_committed(
+    make_connection: MakeConnection, topic: str, unique: Unique, committed: Committed
 ) -> None:
     connection = make_connection(options__readable_partitions="1;3")
-    group, listener = unique("group"), make_listener()
+    group, listener = unique("group"), Listener()
     connection.subscribe(topic, group, {}, listener)
     connection.publish(topic, [{"value": str(n % 4), "partition": n % 4} for n in range(40)])
 
@@ -96,15 +106,11 @@ def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
 
 
 def test_group_shares_partitions_and_takes_over_those_of_a_lost_member(
-    make_connection: Callable[..., Any],
-    topic: str,
-    make_listener: Callable[..., Any],
-    unique: Callable[[str], str],
-    eventually: Callable[..., None],
+    make_connection: MakeConnection, topic: str, unique: Unique
 ) -> None:
     group = unique("group")
     connections = [make_connection(), make_connection()]
-    listeners = [make_listener(), make_listener()]
+    listeners = [Listener(), Listener()]
     for connection, listener in zip(connections, listeners, strict=True):
         connection.subscribe(topic, group, {"heartbeat.interval.ms": 500}, listener)
     sessions = [connection._subscriptions[0]._session for connection in connections]
@@ -123,7 +129,7 @@ def test_group_shares_partitions_and_takes_over_those_of_a_lost_member(
 
 @pytest.mark.alone
 def test_message_reaches_a_waiting_listener_in_milliseconds(
-    connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
+    connection: KafkaConnection, topic: str, unique: Unique
 ) -> None:
     took: list[float] = []
     there = threading.Event()
@@ -133,7 +139,7 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
         took.append(time.perf_counter() - sent)
         there.set()
 
-    listener = make_listener(callback)
+    listener = Listener(callback)
     connection.subscribe(topic, unique("group"), {}, listener)
     connection.publish(topic, [{"value": "x", "partition": 0}])
     there.wait(WAIT_S)
@@ -150,10 +156,7 @@ def test_message_reaches_a_waiting_listener_in_milliseconds(
 
 
 def test_listener_and_sender_recover_when_the_broker_restarts(
-    new_connection: Callable[..., Any],
-    kafka_cluster_factory: Callable[..., Any],
-    make_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+    new_connection: MakeConnection, kafka_cluster_factory: Callable[..., Any]
 ) -> None:
     cluster = kafka_cluster_factory()
     cluster.create_topic("t", 1)
@@ -164,7 +167,7 @@ def test_listener_and_sender_recover_when_the_broker_restarts(
         options__request_timeout=3000,
     )
     connection.open(None)
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe("t", "g", {}, listener)
     connection.publish("t", [{"value": "1"}])
     listener.wait(1)

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from pip_services4_commons.errors import ConnectionException, UnauthorizedException
+from pip_services4_config.auth import CredentialParams, ICredentialStore
+from pip_services_rig import Listener, MakeConnection, MakeReferences, Recorder, eventually
 
 import cykafka
 from cykafka.testing import KafkaCluster
@@ -69,13 +72,12 @@ def parameters(secured: KafkaCluster) -> Callable[..., dict[str, Any]]:
 
 @pytest.mark.parametrize("listener", NAMED)
 def test_credential_is_enough_to_send_read_and_administer(
-    new_connection: Callable[..., Any],
+    new_connection: MakeConnection,
     parameters: Callable[..., dict[str, Any]],
-    make_listener: Callable[..., Any],
-    unique: Callable[[str], str],
+    unique: Unique,
     listener: str,
 ) -> None:
-    connection, topic, found = new_connection(parameters(listener)), unique("t"), make_listener()
+    connection, topic, found = new_connection(parameters(listener)), unique("t"), Listener()
     connection.open(None)
     connection.create_queue(topic)
     connection.subscribe(topic, unique("group"), {}, found)
@@ -86,7 +88,7 @@ def test_credential_is_enough_to_send_read_and_administer(
 
 
 def test_ssl_in_the_connection_enables_tls(
-    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]]
+    new_connection: MakeConnection, parameters: Callable[..., dict[str, Any]]
 ) -> None:
     given = parameters("tls")
     del given["credential.ssl"]
@@ -97,10 +99,10 @@ def test_ssl_in_the_connection_enables_tls(
 
 
 @pytest.mark.parametrize("listener", ["sasl_plain", "sasl_scram_sha_256"])
-def test_open_with_a_wrong_password_raises_the_broker_s_error_without_the_password(
-    new_connection: Callable[..., Any],
+def test_wrong_password_raises_the_brokers_error_without_the_password(
+    new_connection: MakeConnection,
     parameters: Callable[..., dict[str, Any]],
-    logger: Any,
+    logger: Recorder,
     listener: str,
 ) -> None:
     given = {**parameters(listener), "credential.password": "wrong-4711"}
@@ -118,7 +120,7 @@ def test_open_with_a_wrong_password_raises_the_broker_s_error_without_the_passwo
 
 @pytest.mark.parametrize("listener", ["tls", "sasl_plain"])
 def test_error_suggests_a_missing_credential(
-    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]], listener: str
+    new_connection: MakeConnection, parameters: Callable[..., dict[str, Any]], listener: str
 ) -> None:
     given = parameters(listener)
     open_ = {key: value for key, value in given.items() if not key.startswith("credential.")}
@@ -130,9 +132,7 @@ def test_error_suggests_a_missing_credential(
 
 
 def test_open_with_a_wrong_token_fails_without_showing_it(
-    new_connection: Callable[..., Any],
-    parameters: Callable[..., dict[str, Any]],
-    logger: Any,
+    new_connection: MakeConnection, parameters: Callable[..., dict[str, Any]], logger: Recorder
 ) -> None:
     given = {**parameters("sasl_oauthbearer"), "credential.token": "no.real.token-4711"}
     connection = new_connection({**given, "options.connect_timeout": 3000})
@@ -144,7 +144,7 @@ def test_open_with_a_wrong_token_fails_without_showing_it(
 
 
 def test_expired_token_fails_to_open(
-    new_connection: Callable[..., Any], parameters: Callable[..., dict[str, Any]]
+    new_connection: MakeConnection, parameters: Callable[..., dict[str, Any]]
 ) -> None:
     given = {**parameters("sasl_oauthbearer"), "credential.token": token_of("alice", -10)}
     with pytest.raises(ConnectionException, match="expired"):
@@ -152,13 +152,10 @@ def test_expired_token_fails_to_open(
 
 
 def test_expiring_token_is_read_from_the_store_again(
-    new_connection: Callable[..., Any],
+    new_connection: MakeConnection,
     parameters: Callable[..., dict[str, Any]],
-    make_references: Callable[..., Any],
-    eventually: Callable[..., None],
+    make_references: MakeReferences,
 ) -> None:
-    from pip_services4_config.auth import CredentialParams, ICredentialStore
-
     class Store(ICredentialStore):  # type: ignore[misc]
         asked: int = 0
 
@@ -184,10 +181,10 @@ def test_expiring_token_is_read_from_the_store_again(
 
 
 def test_missing_permission_raises_unauthorized(
-    new_connection: Callable[..., Any],
+    new_connection: MakeConnection,
     parameters: Callable[..., dict[str, Any]],
     secured: KafkaCluster,
-    unique: Callable[[str], str],
+    unique: Unique,
 ) -> None:
     topic = unique("alice-only")
     secured.create_topic(topic, 1)

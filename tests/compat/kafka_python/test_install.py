@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import RunScript
 
 INSTALL = """
 from cykafka.compat import kafka_python
@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "cykafka.compat.kafka_python"]
 
 
 @pytest.fixture
-def passes(run_script: Callable[..., Any]) -> Callable[[str], None]:
+def passes(run_script: RunScript) -> Callable[[str], None]:
     """Run a script, which must end without an error."""
 
     def passes(source: str) -> None:
@@ -53,7 +53,7 @@ def test_unknown_module_is_an_error_that_says_so(passes: Callable[[str], None]) 
     passes(
         INSTALL
         + """
-for name in ("kafka.coordinator", "kafka._fetch", "kafka.consumer._worker"):
+for name in ("kafka.coordinator", "kafka._fetch", "kafka.consumer._fetch"):
     try:
         __import__(name)
     except ModuleNotFoundError as error:

@@ -63,11 +63,11 @@ def ours(value: Any) -> list[tuple[str, Any]]:
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return [
         (
-            stars.get(each.kind, "") + each.name,
-            [] if each.default == () else each.default,
+            stars.get(item.kind, "") + item.name,
+            [] if item.default == () else item.default,
         )
-        for each in inspect.signature(value).parameters.values()
-        if each.name not in ADDED and each.name != "self"
+        for item in inspect.signature(value).parameters.values()
+        if item.name not in ADDED and item.name != "self"
     ]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 
 from cykafka.testing import MockCluster
 
@@ -36,7 +36,7 @@ def unreachable() -> dict[str, Any]:
 
 
 @pytest.fixture
-def reading(settings: dict[str, Any], unique: Callable[[str], str]) -> dict[str, Any]:
+def reading(settings: dict[str, Any], unique: Unique) -> dict[str, Any]:
     """A consumer in a group of its own that reads from the start and commits nothing."""
     return {
         **settings,
@@ -48,6 +48,6 @@ def reading(settings: dict[str, Any], unique: Callable[[str], str]) -> dict[str,
 
 
 @pytest.fixture
-def transactional(settings: dict[str, Any], unique: Callable[[str], str]) -> dict[str, Any]:
+def transactional(settings: dict[str, Any], unique: Unique) -> dict[str, Any]:
     """A producer with a ``transactional.id`` of its own."""
     return {**settings, "linger.ms": 0, "transactional.id": unique("transaction")}

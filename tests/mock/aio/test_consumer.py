@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from event_loops import run_in
+from event_loops import eager_task, run_in
+from fixture_types import Unique
 from machine import WAIT_S
 
 from cykafka import KafkaException, Producer, TopicPartition
@@ -76,6 +77,24 @@ def test_batches_give_the_records_and_end_with_the_close(
     run(main())
 
 
+def test_batches_go_on_after_an_error(run: Run, reading: dict[str, Any], topic: str) -> None:
+    async def main() -> None:
+        send(reading, topic, 10)
+        async with AsyncConsumer({**reading, "auto.offset.reset": "error"}) as consumer:
+            batches = consumer.batches()
+            consumer.assign([TopicPartition(topic, 0, 99)])
+            with pytest.raises(KafkaException, match="_AUTO_OFFSET_RESET"):
+                await anext(batches)
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            assert list((await anext(batches)).offsets) == list(range(10))
+            with pytest.raises(ValueError, match="max_messages"):
+                consumer.batches(0)
+        with pytest.raises(ClosedError):
+            consumer.batches()
+
+    run(main())
+
+
 def test_consume_gives_what_is_there(run: Run, reading: dict[str, Any], topic: str) -> None:
     async def main() -> None:
         send(reading, topic, 50)
@@ -121,7 +140,7 @@ def test_cancelled_reads_lose_no_message(
                     assert message is not None
                     return [message.offset()]
                 if call == "consume":
-                    return [each.offset() for each in await consumer.consume(3)]
+                    return [item.offset() for item in await consumer.consume(3)]
                 return list((await consumer.consume_batch(3)).offsets)
 
             while len(offsets) < count:
@@ -161,6 +180,28 @@ def test_each_message_goes_to_one_of_the_tasks_that_wait(
             await asyncio.to_thread(send, reading, topic, 400)
             await asyncio.gather(*tasks)
             assert sorted(offsets, key=str) == sorted(range(400), key=str)
+
+    run(main())
+
+
+@pytest.mark.parametrize("call", ["poll", "consume", "consume_batch"])
+def test_tasks_that_wait_are_served_in_their_order(
+    run: Run, reading: dict[str, Any], topic: str, call: str
+) -> None:
+    async def main() -> None:
+        counts = [0] * 8
+        async with assigned(reading, topic) as consumer:
+
+            async def work(number: int) -> None:
+                while sum(counts) < 800:
+                    await (consumer.poll() if call == "poll" else getattr(consumer, call)(1))
+                    counts[number] += 1
+
+            tasks = [asyncio.create_task(work(number)) for number in range(8)]
+            await asyncio.sleep(0)
+            send(reading, topic, 807)  # the last call of each
+            await asyncio.gather(*tasks)
+        assert max(counts) - min(counts) <= 1
 
     run(main())
 
@@ -313,6 +354,31 @@ def test_exception_of_a_coroutine_callback_survives_the_cancelled_poll(
     run(main())
 
 
+def test_callback_whose_task_is_cancelled_before_it_begins_still_runs(
+    run: Run, reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        send(reading, topic, 1)
+        seen = []
+
+        async def on_assign(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+            seen.append(len(partitions))
+
+        async with AsyncConsumer(reading) as consumer:
+            consumer.subscribe([topic], on_assign=on_assign)
+            polling = asyncio.create_task(consumer.poll())
+            while consumer._following is None:
+                await asyncio.sleep(0)
+            assert seen == []
+            consumer._following.cancel()
+            message = await polling
+            assert message is not None
+            assert message.offset() == 0
+            assert seen == [4]
+
+    run(main())
+
+
 def test_callback_object_with_a_coroutine_call_is_awaited(
     run: Run, reading: dict[str, Any], topic: str, wait_for: Callable[..., Any]
 ) -> None:
@@ -353,6 +419,88 @@ def test_rebalance_callback_can_neither_wait_for_messages_nor_close(
         assert len(raised) == 3
 
     run(main())
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_coroutine_callbacks_run_where_tasks_begin_at_once(
+    run: Run, reading: dict[str, Any], topic: str, pause: bool
+) -> None:
+    async def main() -> None:
+        send(reading, topic, 3)
+        counts = []
+
+        async def on_assign(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+            if pause:
+                await asyncio.sleep(0.01)
+            counts.append(len(partitions))
+
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(eager_task)  # type: ignore[arg-type]
+        try:
+            async with AsyncConsumer(reading) as consumer:
+                consumer.subscribe([topic], on_assign=on_assign)
+                for offset in range(3):
+                    message = await consumer.poll(WAIT_S / 2)
+                    assert message is not None
+                    assert message.offset() == offset
+        finally:
+            loop.set_task_factory(None)
+        assert counts == [4]
+
+    run(main())
+
+
+def test_callback_of_a_closed_loop_holds_up_no_other_loop(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], reading: dict[str, Any], topic: str
+) -> None:
+    send(reading, topic, 3)
+    consumer = AsyncConsumer(reading)
+
+    async def on_assign(consumer: AsyncConsumer, partitions: Any) -> None:
+        loop.stop()
+        await asyncio.sleep(WAIT_S)
+
+    consumer.subscribe([topic], on_assign=on_assign)
+    loop = new_loop()
+    polling = loop.create_task(consumer.poll())
+    loop.run_forever()
+    loop.close()
+    assert not polling.done()
+
+    async def go_on() -> None:
+        message = await consumer.poll(WAIT_S)
+        assert message is not None
+        assert message.offset() == 0
+        assert await consumer.close(WAIT_S) is True
+
+    run_in(new_loop, asyncio.wait_for(go_on(), WAIT_S))
+
+
+def test_close_in_a_closed_loop_is_ended_by_the_next(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], reading: dict[str, Any], topic: str
+) -> None:
+    consumer = AsyncConsumer(reading)
+
+    async def on_revoke(consumer: AsyncConsumer, partitions: Any) -> None:
+        loop.stop()
+        await asyncio.sleep(WAIT_S)
+
+    async def read_and_close() -> None:
+        while not consumer.assignment():
+            await consumer.poll(0.05)
+        await consumer.close()
+
+    consumer.subscribe([topic], on_revoke=on_revoke)
+    loop = new_loop()
+    closing = loop.create_task(read_and_close())
+    loop.run_forever()
+    loop.close()
+    assert not closing.done()
+
+    assert run_in(new_loop, consumer.close()) is False
+    assert run_in(new_loop, consumer.close()) is False
+    with pytest.raises(ClosedError):
+        consumer.assignment()
 
 
 # -- offsets
@@ -399,9 +547,9 @@ def test_cancelled_requests_leave_nothing_behind(
                     consumer.seek(TopicPartition(topic, 0, 3)),
                 )
                 chosen = rng.choice(range(len(steps)))
-                for each in steps:
-                    if each is not steps[chosen]:
-                        each.close()
+                for item in steps:
+                    if item is not steps[chosen]:
+                        item.close()
                 task = asyncio.create_task(steps[chosen])
                 for _ in range(rng.randrange(3)):
                     await asyncio.sleep(0)
@@ -463,8 +611,8 @@ def test_close_ends_the_calls_of_other_tasks(
             return "ended"
 
         tasks = [
-            asyncio.create_task(each)
-            for each in (iterate(), iterate_batches(), consumer.poll(), consumer.consume(3))
+            asyncio.create_task(item)
+            for item in (iterate(), iterate_batches(), consumer.poll(), consumer.consume(3))
         ]
         await asyncio.sleep(0.05)
         both = await asyncio.gather(consumer.close(), consumer.close())
@@ -479,7 +627,7 @@ def test_close_ends_the_calls_of_other_tasks(
     run(main())
 
 
-def test_exceptions_of_callbacks_in_close_are_raised_and_do_not_hold_it_up(
+def test_exceptions_of_callbacks_in_close_are_raised_without_delay(
     run: Run, reading: dict[str, Any], topic: str
 ) -> None:
     async def main() -> None:
@@ -535,7 +683,7 @@ def test_cancelled_close_frees_a_consumer_whose_callback_still_runs(
     run(main())
 
 
-def test_close_with_a_timeout_does_not_wait_for_a_group_without_a_coordinator(
+def test_close_with_a_timeout_does_not_wait_for_a_coordinator(
     run: Run, reading: dict[str, Any], topic: str
 ) -> None:
     async def main() -> None:
@@ -558,7 +706,7 @@ def test_close_with_a_timeout_does_not_wait_for_a_group_without_a_coordinator(
     run(main())
 
 
-def test_fork_while_a_thread_begins_to_await_leaves_the_consumer_to_the_parent(
+def test_fork_during_an_await_leaves_the_consumer_to_the_parent(
     reading: dict[str, Any],
 ) -> None:
     begins, goes_on = threading.Event(), threading.Event()
@@ -595,7 +743,7 @@ def test_fork_while_a_thread_begins_to_await_leaves_the_consumer_to_the_parent(
 
 
 def test_consume_of_nothing_returns_at_once(
-    run: Run, settings: dict[str, Any], unique: Callable[[str], str]
+    run: Run, settings: dict[str, Any], unique: Unique
 ) -> None:
     async def main() -> None:
         async with AsyncConsumer(settings, **{"group.id": unique("group")}) as consumer:
@@ -662,6 +810,23 @@ def test_cancelled_lag_leaves_a_usable_consumer(
 
 
 # -- AIOConsumer
+
+
+def test_errors_of_aio_consumer_are_those_of_confluent_kafka(
+    run: Run, reading: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        consumer = AIOConsumer(reading)
+        for number in (-100, 1_000_001):
+            with pytest.raises(ValueError, match=r"^num_messages must be between 0 and 1000000"):
+                await consumer.consume(number, 0)
+        await consumer.close()
+        for call in (consumer.poll, consumer.consume, consumer.assignment, consumer.commit):
+            with pytest.raises(RuntimeError) as raised:
+                await call()  # type: ignore[operator]
+            assert str(raised.value) == "Consumer closed"
+
+    run(main())
 
 
 def test_aio_consumer_reads_and_closes(run: Run, reading: dict[str, Any], topic: str) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from event_loops import Loop, run_in
+from fixture_types import RunScript
 from machine import WAIT_S
 
 from cykafka.aio import AsyncProducer
@@ -33,12 +31,6 @@ FILL = """
             except OSError:
                 return files
 
-    class LoopWithoutReaders(asyncio.SelectorEventLoop):
-        def add_reader(self, *_):
-            raise NotImplementedError
-
-        remove_reader = add_reader
-
     def free(files):
         while files:
             os.close(files.pop())
@@ -47,7 +39,7 @@ FILL = """
 
 @pytest.mark.usefixtures("no_threads")
 def test_close_without_threads_raises_and_lets_the_other_tasks_run(
-    unreachable: dict[str, Any], run_script: Callable[..., Any]
+    unreachable: dict[str, Any], run_script: RunScript
 ) -> None:
     done = run_script(
         """
@@ -90,24 +82,17 @@ def test_close_without_threads_raises_and_lets_the_other_tasks_run(
     assert others == ["True", "True", "0"]
 
 
-@pytest.mark.parametrize(
-    ("loop", "kept"),
-    [("asyncio.SelectorEventLoop", 1), ("LoopWithoutReaders", 2)],
-    ids=["a pipe", "a selector"],
-)
 def test_produce_without_a_descriptor_raises_and_works_again(
-    cluster: Any, topic: str, run_script: Callable[..., Any], loop: str, kept: int
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
-    """One descriptor is no pipe; two are one, but the thread that reads it needs a third."""
     done = run_script(
         FILL
-        + f"""
+        + """
     async def main():
-        producer = AsyncProducer({{"bootstrap.servers": sys.argv[1], "linger.ms": 0}})
+        producer = AsyncProducer({"bootstrap.servers": sys.argv[1], "linger.ms": 0})
         kafka.Producer.list_topics(producer._producer, sys.argv[2], 30)  # connects
         files = fill()
-        for _ in range({kept}):
-            os.close(files.pop())
+        os.close(files.pop())  # a pipe needs two
         try:
             producer.produce(sys.argv[2], "a")
         except OSError as error:
@@ -116,7 +101,7 @@ def test_produce_without_a_descriptor_raises_and_works_again(
         print((await producer.produce(sys.argv[2], "a")).error())
         await producer.close()
 
-    {loop}().run_until_complete(main())
+    asyncio.run(main())
     """,
         cluster.bootstrap_servers,
         topic,
@@ -125,7 +110,7 @@ def test_produce_without_a_descriptor_raises_and_works_again(
 
 
 def test_admin_request_without_a_descriptor_raises_and_the_client_closes(
-    cluster: Any, topic: str, run_script: Callable[..., Any]
+    cluster: Any, topic: str, run_script: RunScript
 ) -> None:
     done = run_script(
         FILL
@@ -150,21 +135,6 @@ def test_admin_request_without_a_descriptor_raises_and_the_client_closes(
         topic,
     )
     assert done.stdout == "Too many open files\n0\nclosed\n", done.stderr
-
-
-def test_garbage_collector_visits_a_future_once_its_record_has_an_outcome(
-    run: Callable[..., Any], slow: dict[str, Any], topic: str
-) -> None:
-    async def main() -> None:
-        producer = AsyncProducer(slow)
-        future = producer.produce(topic, "a")
-        assert not gc.is_tracked(future) or type(future) is not asyncio.Future
-        await producer.flush()
-        assert (await future).error() is None
-        assert gc.is_tracked(future)
-        await producer.close()
-
-    run(main())
 
 
 # A recorded warning would keep the producer.
@@ -197,57 +167,3 @@ def test_garbage_collector_frees_what_awaits_a_dropped_record(
         gc.collect()
     loop.close()
     assert kept[0]() is None
-
-
-def test_first_records_of_two_loops_keep_their_loops(
-    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
-) -> None:
-    """The garbage collector may run in the first produce() of a loop, and another thread in it."""
-    producer = AsyncProducer(unreachable)
-    is_armed = False
-    may_begin, has_begun, has_sent = threading.Event(), threading.Event(), threading.Event()
-    loops: list[bool] = []
-
-    def collecting(phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and is_armed and not may_begin.is_set():
-            may_begin.set()
-            has_begun.wait(WAIT_S)
-
-    def produce() -> None:
-        future = producer.produce(topic, "a")
-        future.add_done_callback(lambda future: future.exception())
-        loops.append(future.get_loop() is asyncio.get_running_loop())
-
-    async def first() -> None:
-        nonlocal is_armed
-        kept = [{number: number} for number in range(500)]  # no dict is free
-        threshold = gc.get_threshold()
-        gc.disable()
-        is_armed = True
-        gc.set_threshold(1, 1, 1)
-        gc.enable()
-        try:
-            produce()
-        finally:
-            gc.set_threshold(*threshold)
-            may_begin.set()
-            has_sent.set()
-        del kept
-
-    async def second() -> None:
-        await asyncio.to_thread(may_begin.wait)
-        produce()
-        has_begun.set()
-        await asyncio.to_thread(has_sent.wait)
-        produce()
-
-    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
-    thread.start()
-    gc.callbacks.append(collecting)
-    try:
-        run_in(new_loop, first())
-    finally:
-        gc.callbacks.remove(collecting)
-        thread.join()
-    run_in(new_loop, producer.close(0))
-    assert loops == [True, True, True]

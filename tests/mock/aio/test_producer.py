@@ -85,7 +85,7 @@ def test_record_that_waits_for_room_is_checked_at_once(
                 with pytest.raises(TypeError):
                     producer.produce(topic, **wrong)
             with pytest.raises(ValueError, match="timestamp"):
-                producer.produce(topic, timestamp=-1)
+                producer.produce(topic, timestamp=-2)
             with pytest.raises(TypeError):
                 producer.produce(None)  # type: ignore[arg-type]
             assert len(producer._futures.waiting) == 1
@@ -168,7 +168,7 @@ def test_purge_fails_the_records_that_wait_for_room(
             futures = [producer.produce(topic, str(number)) for number in range(5)]
             producer.purge()
             outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert [code_of(each) for each in outcomes] == [KafkaError._PURGE_QUEUE] * 5
+            assert [code_of(item) for item in outcomes] == [KafkaError._PURGE_QUEUE] * 5
             assert len(producer) == 0
 
     run(main())
@@ -248,7 +248,7 @@ def test_publish_waits_for_room_and_lets_others_run(
                 *[producer.publish(topic, ["a"] * 500, partitions=0) for _ in range(4)]
             )
             other.cancel()
-        assert sorted(offset for each in deliveries for offset in each.offsets) == list(
+        assert sorted(offset for item in deliveries for offset in item.offsets) == list(
             range(2000)
         )
         assert turns > 20
@@ -399,6 +399,29 @@ def test_dropped_producer_is_freed_with_records_in_flight(
         time.sleep(0.01)
     # Clients of earlier tests may have been freed meanwhile.
     assert live_handles()["handles"] <= handles
+
+
+def test_futures_of_a_dropped_producer_have_an_outcome(
+    run: Run, slow: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(slow, **{"queue.buffering.max.messages": 1})
+        queued, waiting = producer.produce(topic, "a"), producer.produce(topic, "b")
+        del producer
+        for future in (queued, waiting):
+            with pytest.raises(KafkaException, match="Purged in queue"):
+                await future
+
+    with pytest.warns(RuntimeWarning, match=r"was never closed: 1 message"):
+        run(main())
+    before = open_files()
+    for _ in range(5):
+        with pytest.warns(RuntimeWarning):
+            run(main())
+    deadline = time.monotonic() + WAIT_S
+    while open_files() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert open_files() <= before
 
 
 # -- AIOProducer

@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import threading
 import time
-import types
 import weakref
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from event_loops import Loop, run_in
+from event_loops import Loop, eager_task, run_in
 from machine import WAIT_S
 from outcomes import PURGED, code_of, open_files
 
-from cykafka import KafkaError, KafkaException
-from cykafka.aio import AsyncProducer
+from cykafka import KafkaError, KafkaException, TopicPartition
+from cykafka.aio import AsyncConsumer, AsyncProducer
 from cykafka.error import ClosedError, ForkedError
 from cykafka.testing import MockCluster, live_handles
 
@@ -188,7 +185,7 @@ def test_callback_that_raises_during_the_close_loses_no_record(
         return await asyncio.gather(*futures)
 
     reports: list[dict[str, Any]] = []
-    assert all(each.error() is None for each in run(main(), reports))
+    assert all(item.error() is None for item in run(main(), reports))
 
 
 def test_close_counts_records_and_no_events(
@@ -268,9 +265,11 @@ def test_callback_that_exits_in_the_close_ends_the_loop_and_closes(
     run: Run, settings: dict[str, Any]
 ) -> None:
     producers: list[AsyncProducer] = []
+    exits = iter([SystemExit(3)])
 
     def stats(_: str) -> None:
-        raise SystemExit(3)
+        for exit in exits:
+            raise exit
 
     async def main() -> None:
         producer = AsyncProducer(settings, **{"statistics.interval.ms": 5, "stats_cb": stats})
@@ -341,8 +340,8 @@ def test_close_of_a_coroutine_that_the_collector_frees_closes(
     assert closing is not None
     closing.close()
     assert "closed" in repr(producer)
-    assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
     assert loop.run_until_complete(task) is False
+    assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
     loop.close()
 
 
@@ -432,131 +431,12 @@ def test_producer_with_records_that_waited_for_room_is_freed(
     assert live_handles()["handles"] <= handles
 
 
-def test_loops_of_several_threads_close_and_flush_one_producer(
-    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
-) -> None:
-    producer = AsyncProducer(unreachable)
-    is_flushing, is_closing = threading.Event(), threading.Event()
-    results: list[Any] = []
-
-    async def second() -> None:
-        future = producer.produce(topic, "a")
-        flushing = asyncio.create_task(producer.flush())
-        await asyncio.sleep(0)
-        is_flushing.set()
-        await asyncio.to_thread(is_closing.wait)
-        results.append(await asyncio.gather(producer.close(), producer.close(0)))
-        results.append(await flushing)
-        assert code_of(future.exception()) in PURGED  # type: ignore[arg-type]
-
-    async def first() -> None:
-        await asyncio.to_thread(is_flushing.wait)
-        closing = asyncio.create_task(producer.close(0.3))
-        await asyncio.sleep(0.01)
-        is_closing.set()
-        assert await closing is False
-
-    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
-    thread.start()
-    run_in(new_loop, first())
-    thread.join()
-    assert results == [[False, False], 0]
-
-
-def test_cancelled_close_of_one_loop_ends_the_others(
-    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
-) -> None:
-    producer = AsyncProducer(unreachable)
-    is_closing = threading.Event()
-
-    async def first() -> bool:
-        producer.produce(topic, "a").add_done_callback(lambda future: future.exception())
-        closing = asyncio.create_task(producer.close())
-        await asyncio.sleep(0.05)
-        is_closing.set()
-        return await closing
-
-    async def second() -> None:
-        await asyncio.to_thread(is_closing.wait)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.close(), 0.05)
-        assert "closed" in repr(producer)
-
-    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
-    thread.start()
-    assert run_in(new_loop, first()) is False
-    thread.join()
-
-
-def test_close_that_is_cancelled_while_another_thread_begins_it_closes(
-    new_loop: Callable[[], Loop], unreachable: dict[str, Any], topic: str
-) -> None:
-    producer = AsyncProducer(unreachable)
-    begins, goes_on = threading.Event(), threading.Event()
-
-    def held_up(
-        loop: Loop, coroutine: Coroutine[Any, Any, Any], **options: Any
-    ) -> asyncio.Task[Any]:
-        begins.set()
-        goes_on.wait(WAIT_S)
-        return asyncio.Task(coroutine, loop=loop, **options)
-
-    async def first() -> bool:
-        producer.produce(topic, "a").add_done_callback(lambda future: future.exception())
-        asyncio.get_running_loop().set_task_factory(held_up)
-        try:
-            return await producer.close()
-        finally:
-            asyncio.get_running_loop().set_task_factory(None)
-
-    async def second() -> None:
-        await asyncio.to_thread(begins.wait)
-        closing = asyncio.create_task(producer.close())
-        await asyncio.sleep(0.01)
-        closing.cancel()
-        await asyncio.sleep(0.01)
-        goes_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-
-    thread = threading.Thread(target=lambda: run_in(new_loop, second()))
-    thread.start()
-    assert run_in(new_loop, first()) is False
-    thread.join()
-
-
 def test_tasks_that_begin_at_once_can_close(
     run: Run, unreachable: dict[str, Any], topic: str
 ) -> None:
-    @types.coroutine
-    def rest(awaited: Any, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        while True:
-            try:
-                sent = yield awaited
-            except BaseException as error:
-                step = partial(coroutine.throw, error)
-            else:
-                step = partial(coroutine.send, sent)
-            try:
-                awaited = step()
-            except StopIteration as end:
-                return end.value
-
-    def eager(
-        loop: Loop, coroutine: Coroutine[Any, Any, Any], **options: Any
-    ) -> asyncio.Future[Any]:
-        """What asyncio.eager_task_factory of Python 3.12 does."""
-        try:
-            awaited = coroutine.send(None)
-        except StopIteration as end:
-            done = loop.create_future()
-            done.set_result(end.value)
-            return done
-        return asyncio.Task(rest(awaited, coroutine), loop=loop, **options)
-
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_task_factory(eager)  # type: ignore[arg-type]
+        loop.set_task_factory(eager_task)  # type: ignore[arg-type]
         empty, full = AsyncProducer(unreachable), AsyncProducer(unreachable)
         future = full.produce(topic, "a")
         try:
@@ -565,6 +445,24 @@ def test_tasks_that_begin_at_once_can_close(
         finally:
             loop.set_task_factory(None)
         assert code_of(future.exception()) in PURGED
+
+    run(main())
+
+
+def test_task_factory_that_raises_does_not_prevent_the_close(
+    run: Run, quick: dict[str, Any]
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise LookupError("from the task factory")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        producer = AsyncProducer(quick)
+        loop.set_task_factory(refuse)
+        try:
+            assert await producer.close() is True
+        finally:
+            loop.set_task_factory(None)
 
     run(main())
 
@@ -592,6 +490,62 @@ def test_commit_that_another_task_has_made_is_no_failure_of_the_close(
                 for future in futures:
                     future.exception()
         assert commits > 0
+
+    run(main())
+    assert caplog.messages == []
+
+
+def test_close_during_a_commit_of_several_steps_waits_for_it(
+    run: Run, mock_cluster: MockCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mock_cluster.create_topic(topic)
+    config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "linger.ms": 0, "log_level": 2}
+
+    async def main() -> None:
+        for number in range(5):
+            producer = AsyncProducer(config, **{"transactional.id": f"slow-{number}"})
+            await producer.init_transactions()
+            producer.begin_transaction()
+            future = producer.produce(topic, "a")
+            await producer.flush()
+            mock_cluster.set_rtt(250)  # more than two slices of a transaction call
+            mock_cluster.start_request_tracking()
+            mock_cluster.clear_requests()
+            committing = asyncio.create_task(producer.commit_transaction())
+            await asyncio.to_thread(mock_cluster.wait_for_requests, "EndTxn", timeout=WAIT_S)
+            await asyncio.sleep(0.04 * number)
+            closed = await producer.close()
+            await asyncio.wait([committing, future])
+            mock_cluster.set_rtt(0)
+            assert (committing.exception(), future.exception(), closed) == (None, None, True)
+
+    run(main())
+    assert caplog.messages == []
+
+
+def test_close_while_another_task_sends_offsets_ends_the_transaction(
+    run: Run, mock_cluster: MockCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mock_cluster.create_topic(topic)
+    config = {"bootstrap.servers": mock_cluster.bootstrap_servers, "linger.ms": 0, "log_level": 2}
+    consumer = AsyncConsumer({**config, "group.id": "reader"})
+
+    async def main() -> None:
+        producer = AsyncProducer(config, **{"transactional.id": "sender"})
+        await producer.init_transactions()
+        producer.begin_transaction()
+        await producer.produce(topic, "a")
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        group = consumer.consumer_group_metadata()
+        mock_cluster.set_rtt(300)
+        sending = asyncio.create_task(
+            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], group)
+        )
+        await asyncio.sleep(0.05)
+        assert await producer.close() is True
+        await asyncio.wait([sending])
+        mock_cluster.set_rtt(0)
+        await consumer.close()
 
     run(main())
     assert caplog.messages == []

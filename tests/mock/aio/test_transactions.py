@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
 
 from cykafka import KafkaError, KafkaException, TopicPartition
@@ -177,7 +178,7 @@ def test_blocks_cancelled_at_any_moment_leave_a_usable_producer(
             async def block() -> None:
                 async with producer.transaction():
                     for future in [producer.produce(topic, "a") for _ in range(8)]:
-                        future.add_done_callback(lambda each: each.cancelled() or each.exception())
+                        future.add_done_callback(lambda item: item.cancelled() or item.exception())
                     await producer.publish(topic, ["b"] * 8)
 
             for _ in range(60):
@@ -326,11 +327,7 @@ def test_transaction_with_a_record_that_is_refused_late_is_not_committed(
 
 
 def test_block_ends_if_its_producer_is_closed(
-    run: Run,
-    settings: dict[str, Any],
-    transactional: dict[str, Any],
-    topic: str,
-    unique: Callable[[str], str],
+    run: Run, settings: dict[str, Any], transactional: dict[str, Any], topic: str, unique: Unique
 ) -> None:
     reading = {
         **settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, RunScript, Unique
 from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
@@ -20,8 +22,12 @@ from pip_services4_commons.errors import (
     NotFoundException,
 )
 from pip_services4_components.context import Context
+from pip_services4_observability.log import ConsoleLogger, LogLevel
+from pip_services_rig import Committed, Gate, Listener, MakeConnection, MakeReferences, eventually
 
 import cykafka
+from cykafka.testing import MockCluster
+from pip_services4_kafka.connect import KafkaConnection
 
 pytestmark = pytest.mark.ours
 
@@ -34,14 +40,14 @@ def dead_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def readers() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name.startswith("kafka-reader")]
+def sessions() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kafka-session")]
 
 
 # -- opening and closing
 
 
-def test_connection_is_closed_before_it_is_opened(new_connection: Callable[..., Any]) -> None:
+def test_connection_is_closed_before_it_is_opened(new_connection: MakeConnection) -> None:
     connection = new_connection(connection__host="one")
 
     assert connection.is_open() is False
@@ -63,7 +69,7 @@ def test_connection_is_closed_before_it_is_opened(new_connection: Callable[..., 
     connection.close(None)
 
 
-def test_connection_opens_closes_and_opens_again(connection: Any, topic: str) -> None:
+def test_connection_opens_closes_and_opens_again(connection: KafkaConnection, topic: str) -> None:
     for _ in range(2):
         connection.open("trace")
         connection.open(None)
@@ -78,8 +84,8 @@ def test_connection_opens_closes_and_opens_again(connection: Any, topic: str) ->
         assert connection.get_producer() is None
 
 
-def test_open_without_a_listening_broker_fails_soon_and_leaves_nothing_open(
-    new_connection: Callable[..., Any], dead_port: int
+def test_open_with_a_closed_port_fails_soon_and_leaves_nothing_open(
+    new_connection: MakeConnection, dead_port: int
 ) -> None:
     connection = new_connection(
         connection__host="127.0.0.1", connection__port=dead_port, options__connect_timeout=300
@@ -100,8 +106,8 @@ def test_open_without_a_listening_broker_fails_soon_and_leaves_nothing_open(
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_open_with_a_silent_broker_raises_no_answer(
-    new_connection: Callable[..., Any], secured: bool
+def test_open_with_a_silent_broker_raises_no_response(
+    new_connection: MakeConnection, secured: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = new_connection(
@@ -110,14 +116,14 @@ def test_open_with_a_silent_broker_raises_no_answer(
             credential__ssl=secured,
             options__connect_timeout=300,
         )
-        with pytest.raises(ConnectionException, match="no answer from 127") as caught:
+        with pytest.raises(ConnectionException, match="no response from 127") as caught:
             connection.open(None)
 
     assert "options.connect_timeout: 300 ms" in caught.value.message
     assert ("credential.ssl turns TLS on" in caught.value.message) is not secured
 
 
-def test_open_reports_a_wrong_configuration(new_connection: Callable[..., Any]) -> None:
+def test_open_reports_a_wrong_configuration(new_connection: MakeConnection) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection(connection__protocol="tcp").open(None)
 
@@ -126,13 +132,11 @@ def test_open_reports_a_wrong_configuration(new_connection: Callable[..., Any]) 
 
 @pytest.mark.parametrize("context", [None, "", "trace", Context.from_trace_id("trace")])
 def test_context_may_be_a_str_with_a_console_logger(
-    make_references: Callable[..., Any],
-    make_connection: Callable[..., Any],
+    make_references: MakeReferences,
+    make_connection: MakeConnection,
     capsys: pytest.CaptureFixture[str],
     context: Any,
 ) -> None:
-    from pip_services4_observability.log import ConsoleLogger, LogLevel
-
     console = ConsoleLogger()
     console.set_level(LogLevel.Trace)
     connection = make_connection(references=make_references(logger=console))
@@ -144,7 +148,7 @@ def test_context_may_be_a_str_with_a_console_logger(
 
 
 def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
-    new_connection: Callable[..., Any], cluster: Any, topic: str
+    new_connection: MakeConnection, cluster: Any, topic: str
 ) -> None:
     connection = new_connection(connection__uri=cluster.bootstrap_servers)
     before = cykafka.testing.live_handles()["handles"]
@@ -166,7 +170,7 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
 
 
 def test_close_waits_only_for_the_messages_in_flight(
-    connection: Any, topic: str, records: Callable[..., list[Any]]
+    connection: KafkaConnection, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     producer = connection.get_producer()
     for _ in range(100):
@@ -179,7 +183,7 @@ def test_close_waits_only_for_the_messages_in_flight(
 
 
 def test_close_with_dead_brokers_ends(
-    make_connection: Callable[..., Any], mock_cluster: Any
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(
@@ -197,14 +201,37 @@ def test_close_with_dead_brokers_ends(
     assert delivery.failed == 1
 
 
-def test_close_joins_the_thread_of_a_subscription_and_commits(
-    connection: Any,
-    topic: str,
-    make_listener: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    unique: Callable[[str], str],
+def test_interrupted_close_leaves_no_client(
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
-    group, listener = unique("group"), make_listener()
+    mock_cluster.create_topic("t", 1)
+    before, threads = cykafka.testing.live_handles()["handles"], threading.active_count()
+    connection = make_connection(
+        connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=60_000
+    )
+    connection.publish("t", [{"value": "x"}])
+    connection.get_producer(0)
+    mock_cluster.broker_down()
+    delivery = connection.get_producer().publish("t", [b"x"])
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            connection.close(None)
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+
+    assert time.monotonic() - began < 5
+    assert (delivery.done, delivery.failed) == (True, 1)
+    assert cykafka.testing.live_handles()["handles"] == before
+    eventually(lambda: threading.active_count() == threads)
+
+
+def test_close_joins_the_thread_of_a_subscription_and_commits(
+    connection: KafkaConnection, topic: str, committed: Committed, unique: Unique
+) -> None:
+    group, listener = unique("group"), Listener()
     connection.subscribe(topic, group, {}, listener)
     connection.publish(topic, [{"value": "x", "partition": 2}] * 5)
     listener.wait(5)
@@ -212,53 +239,45 @@ def test_close_joins_the_thread_of_a_subscription_and_commits(
     connection.close(None)
 
     assert time.monotonic() - began < 5
-    assert readers() == []
+    assert sessions() == []
     assert committed(topic, group) == {2: 5}
 
 
-def test_listener_may_close_the_connection(
-    connection: Any,
-    topic: str,
-    make_listener: Callable[..., Any],
-    eventually: Callable[..., None],
-) -> None:
-    listener = make_listener(lambda message: connection.close("inside"))
+def test_listener_may_close_the_connection(connection: KafkaConnection, topic: str) -> None:
+    listener = Listener(lambda message: connection.close("inside"))
     connection.subscribe(topic, None, {}, listener)
     connection.publish(topic, [{"value": "x"}])
     listener.wait(1)
 
-    eventually(lambda: readers() == [])
+    eventually(lambda: sessions() == [])
     assert connection.is_open() is False
 
 
 def test_running_listener_can_publish_during_close(
-    connection: Any, topic: str, make_listener: Callable[..., Any], unique: Callable[[str], str]
+    connection: KafkaConnection, topic: str, unique: Unique
 ) -> None:
-    at_work, go_on = threading.Event(), threading.Event()
+    gate = Gate()
     outcomes: list[Any] = []
 
     def work(_: Any) -> None:
-        at_work.set()
-        go_on.wait(WAIT_S)
+        gate.hold()
         try:
             outcomes.append(connection.publish(topic, [{"value": "answer", "partition": 3}]))
         except ApplicationException as error:
             outcomes.append(error)
 
-    connection.subscribe(topic, unique("group"), {}, make_listener(work))
+    connection.subscribe(topic, unique("group"), {}, Listener(work))
     connection.publish(topic, [{"value": "x", "partition": 0}])
-    at_work.wait(WAIT_S)
+    gate.wait()
     closing = threading.Thread(target=connection.close, args=(None,))
     closing.start()
-    go_on.set()
+    gate.open()
     closing.join(WAIT_S)
 
     assert outcomes == [None]
 
 
-def test_forked_child_closes_what_it_inherits(
-    run_script: Callable[..., Any],
-) -> None:
+def test_forked_child_closes_what_it_inherits(run_script: RunScript) -> None:
     done = run_script(
         """
         import os, warnings
@@ -295,7 +314,7 @@ def test_forked_child_closes_what_it_inherits(
 # -- topics
 
 
-def test_queue_names_are_the_topics(connection: Any, topic: str) -> None:
+def test_queue_names_are_the_topics(connection: KafkaConnection, topic: str) -> None:
     assert topic in connection.read_queue_names()
 
 
@@ -303,7 +322,7 @@ def test_queue_names_are_the_topics(connection: Any, topic: str) -> None:
 
 
 def test_published_messages_arrive_unchanged(
-    connection: Any, topic: str, records: Callable[..., list[Any]]
+    connection: KafkaConnection, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     connection.publish(
         topic,
@@ -325,13 +344,14 @@ def test_published_messages_arrive_unchanged(
     assert got[0].timestamp()[1] > time.time() * 1000 - 60_000
 
 
-def test_publish_of_an_empty_list_does_nothing(connection: Any, topic: str) -> None:
+def test_publish_of_an_empty_list_does_nothing(connection: KafkaConnection, topic: str) -> None:
     connection.publish(topic, [])
     connection.publish(topic, [], None)
+    assert connection.read_ends(topic) == dict.fromkeys(range(4), 0)
 
 
 def test_publish_takes_a_quarter_of_a_million_messages_at_once(
-    connection: Any, topic: str, make_consumer: Callable[..., Any], kafka: Any
+    connection: KafkaConnection, topic: str, make_consumer: MakeConsumer, kafka: Any
 ) -> None:
     connection.publish(topic, [{"value": b"x", "partition": 0}] * 250_000)
     consumer = make_consumer()
@@ -340,7 +360,7 @@ def test_publish_takes_a_quarter_of_a_million_messages_at_once(
 
 
 def test_publish_to_a_missing_partition_raises_with_the_failed_messages(
-    connection: Any, topic: str, records: Callable[..., list[Any]]
+    connection: KafkaConnection, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     messages = [{"value": str(number), "partition": number % 2 * 77} for number in range(6)]
     with pytest.raises(NotFoundException) as caught:
@@ -355,7 +375,7 @@ def test_publish_to_a_missing_partition_raises_with_the_failed_messages(
 
 
 def test_publishing_to_dead_brokers_raises_within_request_timeout(
-    make_connection: Callable[..., Any], mock_cluster: Any
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
     # test_settings checks what librdkafka gets of it.
@@ -376,7 +396,7 @@ def test_publishing_to_dead_brokers_raises_within_request_timeout(
 
 
 def test_unknown_outcome_raises_after_request_timeout(
-    make_connection: Callable[..., Any], mock_cluster: Any
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(
@@ -387,7 +407,7 @@ def test_unknown_outcome_raises_after_request_timeout(
     connection.publish("t", [{"value": "x"}])
     mock_cluster.broker_down()
     began = time.monotonic()
-    with pytest.raises(ConnectionException, match="may be stored or not") as caught:
+    with pytest.raises(ConnectionException, match="timed out before all") as caught:
         connection.publish("t", [{"value": "x"}])
 
     assert time.monotonic() - began < 15
@@ -395,8 +415,10 @@ def test_unknown_outcome_raises_after_request_timeout(
 
 
 def test_oversized_message_raises_and_the_others_are_stored(
-    connection: Any, topic: str, records: Callable[..., list[Any]]
+    make_connection: MakeConnection, topic: str, records: Callable[..., list[Any]]
 ) -> None:
+    """The mock has no limit. Without the option the brokers decide."""
+    connection = make_connection(**{"options__kafka__message.max.bytes": 1_000_000})
     with pytest.raises(BadRequestException) as caught:
         connection.publish(topic, [{"value": b"x"}, {"value": b"x" * 2_000_000}])
 
@@ -418,7 +440,7 @@ def test_oversized_message_raises_and_the_others_are_stored(
     ],
 )
 def test_invalid_message_is_named_and_nothing_is_sent(
-    connection: Any, topic: str, messages: Any, expected_text: str
+    connection: KafkaConnection, topic: str, messages: Any, expected_text: str
 ) -> None:
     with pytest.raises(BadRequestException, match=expected_text) as caught:
         connection.publish(topic, messages)
@@ -427,7 +449,7 @@ def test_invalid_message_is_named_and_nothing_is_sent(
 
 
 def test_messages_go_to_write_partition(
-    make_connection: Callable[..., Any], topic: str, records: Callable[..., list[Any]]
+    make_connection: MakeConnection, topic: str, records: Callable[..., list[Any]]
 ) -> None:
     connection = make_connection(options__write_partition="2")
     connection.publish(topic, [{"value": "x"}, {"value": "y"}, {"value": "z", "partition": 1}])
@@ -435,7 +457,7 @@ def test_messages_go_to_write_partition(
     assert [message.partition() for message in records(topic, 3)] == [1, 2, 2]
 
 
-def test_each_acks_value_has_its_own_producer(connection: Any, topic: str) -> None:
+def test_each_acks_value_has_its_own_producer(connection: KafkaConnection, topic: str) -> None:
     for acks in (0, 1, -1, "all", None):
         connection.publish(topic, [{"value": "x"}], {"acks": acks})
     producers = {acks: connection.get_producer(acks) for acks in (-1, 0, 1)}

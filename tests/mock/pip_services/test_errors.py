@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pip_services4_commons import errors
 from pip_services4_components.context import Context
+from pip_services4_observability.log import ConsoleLogger
 
 from cykafka import DeliveryError, KafkaError, KafkaException
-from pip_services4_kafka._context import to_context, trace_id_of
-from pip_services4_kafka._errors import kafka_error, misconfigured, typed, undelivered
+from pip_services4_kafka._context import get_trace_id, to_context
+from pip_services4_kafka._errors import config_error, convert, convert_delivery, kafka_error
 
 pytestmark = pytest.mark.ours
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.ours
 )
 def test_error_code_decides_the_exception_type(name: str, kind: type) -> None:
     error = KafkaException(KafkaError(getattr(KafkaError, name), "told"))
-    exception = typed(error, "doing", "123", topic="t", partition=None)
+    exception = convert(error, "doing", "123", topic="t", partition=None)
 
     assert type(exception) is kind
     assert exception.code == name.lstrip("_")
@@ -53,7 +54,7 @@ def test_error_code_decides_the_exception_type(name: str, kind: type) -> None:
     ],
 )
 def test_other_exceptions_become_typed_exceptions(error: Exception, kind: type, code: str) -> None:
-    exception = typed(error, "doing")
+    exception = convert(error, "doing")
 
     assert type(exception) is kind
     assert exception.code == code
@@ -62,7 +63,7 @@ def test_other_exceptions_become_typed_exceptions(error: Exception, kind: type, 
 def test_typed_exceptions_are_not_converted() -> None:
     exception = errors.ConfigException(None, "X", "x")
 
-    assert typed(exception, "doing") is exception
+    assert convert(exception, "doing") is exception
     assert kafka_error(exception) is None
     assert kafka_error(KafkaException("words")) is None
 
@@ -70,7 +71,7 @@ def test_typed_exceptions_are_not_converted() -> None:
 def test_failed_batch_error_has_the_count_and_the_messages() -> None:
     first = KafkaError(KafkaError._MSG_TIMED_OUT)
     failures = {2: first, 7: KafkaError(KafkaError._UNKNOWN_PARTITION)}
-    exception = undelivered(DeliveryError(first, failures), "t")
+    exception = convert_delivery(DeliveryError(first, failures), "t")
 
     assert type(exception) is errors.ConnectionException
     assert exception.details == {
@@ -80,14 +81,14 @@ def test_failed_batch_error_has_the_count_and_the_messages() -> None:
         "perhaps_stored": "2",
     }
     assert "the brokers may have stored" in str(exception)
-    (sure,) = (undelivered(DeliveryError(failures[7], {7: failures[7]}), "t"),)
+    (sure,) = (convert_delivery(DeliveryError(failures[7], {7: failures[7]}), "t"),)
     assert "perhaps_stored" not in sure.details
     assert "may have stored" not in str(sure)
 
 
 def test_configuration_errors_name_the_keys() -> None:
-    assert misconfigured("C", "m", None, ["a", "b"]).details == {"keys": "a,b"}
-    assert misconfigured("C", "m").details is None
+    assert config_error("C", "m", None, ["a", "b"]).details == {"keys": "a,b"}
+    assert config_error("C", "m").details is None
 
 
 def test_context_is_none_a_context_or_a_trace_id() -> None:
@@ -96,7 +97,12 @@ def test_context_is_none_a_context_or_a_trace_id() -> None:
     assert to_context(None) is None
     assert to_context("") is None
     assert to_context(given) is given
-    assert [trace_id_of(each) for each in (None, "", "123", given)] == [None, None, "123", "123"]
+    assert [get_trace_id(context) for context in (None, "", "123", given)] == [
+        None,
+        None,
+        "123",
+        "123",
+    ]
     wrong: Any
     for wrong in (1, b"123", object()):
         with pytest.raises(TypeError, match="context"):
@@ -104,9 +110,7 @@ def test_context_is_none_a_context_or_a_trace_id() -> None:
 
 
 def test_error_that_was_never_raised_has_an_empty_stack_trace() -> None:
-    from pip_services4_observability.log import ConsoleLogger
-
-    exception = typed(KafkaError(KafkaError._TRANSPORT, "gone"), "topic t")
+    exception = convert(KafkaError(KafkaError._TRANSPORT, "gone"), "topic t")
     assert exception.stack_trace == ""
     text = ConsoleLogger()._compose_error(exception)
     assert "gone" in text

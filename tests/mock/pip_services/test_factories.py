@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pip_services4_components.refer import Descriptor
+from pip_services_rig import MakeReferences, config
 
 from pip_services4_kafka.build import DefaultKafkaFactory, KafkaMessageQueue
 from pip_services4_kafka.build.KafkaMessageQueueFactory import KafkaMessageQueueFactory
@@ -41,7 +41,7 @@ def test_queue_has_the_name_of_its_descriptor() -> None:
 
 
 def test_queue_factory_passes_its_configuration_and_references_on(
-    config: Callable[..., Any], make_references: Callable[..., Any], monkeypatch: Any
+    make_references: MakeReferences, monkeypatch: Any
 ) -> None:
     given: list[Any] = []
     monkeypatch.setattr(KafkaMessageQueue, "configure", lambda _, config: given.append(config))

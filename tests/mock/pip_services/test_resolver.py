@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 from pip_services4_commons.errors import ConfigException
+from pip_services4_config.auth import CredentialParams, MemoryCredentialStore
+from pip_services4_config.connect import ConnectionParams, MemoryDiscovery
+from pip_services_rig import MakeReferences, Recorder, config
 
 from pip_services4_kafka.connect import KafkaConnectionResolver
 
 pytestmark = pytest.mark.ours
 
+Resolver = Callable[..., KafkaConnectionResolver]
+Resolve = Callable[..., dict[str, Any]]
+Refusal = Callable[..., ConfigException]
+
 
 @pytest.fixture
-def resolver(
-    config: Callable[..., Any], make_references: Callable[..., Any]
-) -> Callable[..., Any]:
-    def resolver(values: dict[str, Any], **components: Any) -> Any:
+def resolver(make_references: MakeReferences) -> Resolver:
+    def resolver(values: dict[str, Any], **components: object) -> KafkaConnectionResolver:
         made = KafkaConnectionResolver()
         made.configure(config(values))
         made.set_references(make_references(**components))
@@ -27,10 +32,10 @@ def resolver(
 
 
 @pytest.fixture
-def resolve(resolver: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+def resolve(resolver: Resolver) -> Resolve:
     """Resolve a configuration, and return the parameters that are set."""
 
-    def resolve(values: dict[str, Any], **components: Any) -> dict[str, Any]:
+    def resolve(values: dict[str, Any], **components: object) -> dict[str, Any]:
         found = resolver(values, **components).resolve(None)
         return {key: value for key, value in found.items() if value is not None}
 
@@ -38,8 +43,8 @@ def resolve(resolver: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def refusal(resolver: Callable[..., Any]) -> Callable[..., Any]:
-    def refusal(values: dict[str, Any], **components: Any) -> Any:
+def refusal(resolver: Resolver) -> Refusal:
+    def refusal(values: dict[str, Any], **components: object) -> ConfigException:
         with pytest.raises(ConfigException) as caught:
             resolver(values, **components).resolve("trace-1")
         assert caught.value.trace_id == "trace-1"
@@ -48,7 +53,7 @@ def refusal(resolver: Callable[..., Any]) -> Callable[..., Any]:
     return refusal
 
 
-def test_single_connection_without_a_credential(resolver: Callable[..., Any]) -> None:
+def test_single_connection_without_a_credential(resolver: Resolver) -> None:
     found = resolver({"connection.protocol": "tcp", "connection.host": "one"}).resolve(None)
 
     assert found.get_as_string("brokers") == "one:9092"
@@ -56,7 +61,7 @@ def test_single_connection_without_a_credential(resolver: Callable[..., Any]) ->
         assert found.get_as_string(key) == ""
 
 
-def test_several_connections_with_a_credential(resolve: Callable[..., dict[str, Any]]) -> None:
+def test_several_connections_with_a_credential(resolve: Resolve) -> None:
     found = resolve(
         {
             "connections.0.host": "one",
@@ -91,7 +96,7 @@ def test_several_connections_with_a_credential(resolve: Callable[..., dict[str, 
     ],
 )
 def test_uri_passwords_are_percent_decoded_and_queries_ignored(
-    resolve: Callable[..., dict[str, Any]],
+    resolve: Resolve,
     uri: str,
     brokers: str,
     user: str | None,
@@ -104,23 +109,21 @@ def test_uri_passwords_are_percent_decoded_and_queries_ignored(
 
 
 def test_user_in_the_uri_takes_the_password_of_the_credential(
-    resolve: Callable[..., dict[str, Any]],
+    resolve: Resolve,
 ) -> None:
     found = resolve({"connection.uri": "tcp://me@one", "credential.password": "p"})
 
     assert (found["username"], found["password"]) == ("me", "p")
 
 
-def test_servers_given_beside_a_uri_are_kept(resolve: Callable[..., dict[str, Any]]) -> None:
+def test_servers_given_beside_a_uri_are_kept(resolve: Resolve) -> None:
     found = resolve({"connections.0.host": "one", "connections.1.uri": "tcp://two:2"})
 
     assert found["brokers"] == "one:9092,two:2"
 
 
 @pytest.mark.parametrize("where", ["connection", "credential"])
-def test_ssl_in_the_connection_or_the_credential_counts(
-    resolve: Callable[..., dict[str, Any]], where: str
-) -> None:
+def test_ssl_in_the_connection_or_the_credential_counts(resolve: Resolve, where: str) -> None:
     assert resolve({"connection.host": "one", f"{where}.ssl": "true"})["ssl"] == "true"
 
 
@@ -140,9 +143,7 @@ def test_ssl_in_the_connection_or_the_credential_counts(
         ("CANNOT_RESOLVE", {"connection.host": "one", "credential.store_key": "kafka"}),
     ],
 )
-def test_missing_parameters_are_named(
-    refusal: Callable[..., Any], code: str, values: dict[str, Any]
-) -> None:
+def test_missing_parameters_are_named(refusal: Refusal, code: str, values: dict[str, Any]) -> None:
     exception = refusal(values)
 
     assert exception.code == code
@@ -150,7 +151,7 @@ def test_missing_parameters_are_named(
 
 
 def test_password_that_contains_a_scheme_is_not_logged_as_a_protocol(
-    resolve: Callable[..., dict[str, Any]], logger: Any
+    resolve: Resolve, logger: Recorder
 ) -> None:
     for scheme in ("tcp://", ""):
         found = resolve({"connection.uri": f"{scheme}me:sec4711://x@one:9092"})
@@ -159,16 +160,12 @@ def test_password_that_contains_a_scheme_is_not_logged_as_a_protocol(
     assert logger.lines == []
 
 
-def test_unknown_protocol_only_warns(resolve: Callable[..., dict[str, Any]], logger: Any) -> None:
+def test_unknown_protocol_only_warns(resolve: Resolve, logger: Recorder) -> None:
     assert resolve({"connection.protocol": "amqp", "connection.host": "one"})["brokers"]
     assert '"amqp"' in logger.all()
 
 
-def test_connection_comes_from_discovery(
-    resolve: Callable[..., dict[str, Any]], refusal: Callable[..., Any], config: Callable[..., Any]
-) -> None:
-    from pip_services4_config.connect import MemoryDiscovery
-
+def test_connection_comes_from_discovery(resolve: Resolve, refusal: Refusal) -> None:
     discovery = MemoryDiscovery(config({"kafka.host": "found", "kafka.port": 1234}))
 
     found = resolve(
@@ -181,11 +178,7 @@ def test_connection_comes_from_discovery(
     assert '"kafak"' in str(unknown)
 
 
-def test_credential_comes_from_a_store(
-    resolve: Callable[..., dict[str, Any]], refusal: Callable[..., Any], config: Callable[..., Any]
-) -> None:
-    from pip_services4_config.auth import MemoryCredentialStore
-
+def test_credential_comes_from_a_store(resolve: Resolve, refusal: Refusal) -> None:
     store = MemoryCredentialStore(config({"kafka.username": "u", "kafka.password": "p"}))
     given = {"connection.host": "one", "credential.mechanism": "scram-sha-256"}
 
@@ -198,9 +191,6 @@ def test_credential_comes_from_a_store(
 
 
 def test_compose_takes_connection_and_credential_params() -> None:
-    from pip_services4_config.auth import CredentialParams
-    from pip_services4_config.connect import ConnectionParams
-
     found = KafkaConnectionResolver().compose(
         None,
         [ConnectionParams.from_tuples("host", "one", "port", 1)],
@@ -215,7 +205,7 @@ def test_compose_takes_connection_and_credential_params() -> None:
     assert caught.value.code == "NO_CONNECTION"
 
 
-def test_second_configure_replaces_only_the_given_keys(config: Callable[..., Any]) -> None:
+def test_second_configure_replaces_only_the_given_keys() -> None:
     resolver = KafkaConnectionResolver()
     resolver.configure(config({"connection.host": "one", "credential.username": "u"}))
     resolver.configure(config({"connection.host": "two"}))
@@ -226,7 +216,7 @@ def test_second_configure_replaces_only_the_given_keys(config: Callable[..., Any
     assert found.get_as_string("username") == "u"
 
 
-def test_secrets_are_not_printed(resolver: Callable[..., Any]) -> None:
+def test_secrets_are_not_printed(resolver: Resolver) -> None:
     found = resolver(
         {
             "connection.uri": "tcp://me:uri-4711@one",

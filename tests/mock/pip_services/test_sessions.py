@@ -6,7 +6,6 @@ import queue
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,29 +16,28 @@ from pip_services4_commons.errors import (
     ConnectionException,
     InvalidStateException,
 )
+from pip_services_rig import (
+    COMES_BACK,
+    BatchListener,
+    Committed,
+    Listener,
+    MakeConnection,
+    Recorder,
+    eventually,
+)
 
 from cykafka import KafkaError, TopicPartition
+from cykafka.testing import MockCluster
 from pip_services4_kafka._log import Log
-from pip_services4_kafka.connect import KafkaSubscription, _one_by_one
+from pip_services4_kafka.connect import KafkaConnection, KafkaSubscription, _one_by_one
 from pip_services4_kafka.connect._outage import Outage
 from pip_services4_kafka.connect._session import Session
 
 pytestmark = pytest.mark.ours
 
 
-# The mock readmits a member of a classic group only after its session timeout.
-COMES_BACK = {"group.protocol": "consumer"}
-
-
-@pytest.fixture
-def group(unique: Callable[[str], str]) -> str:
-    return unique("group")
-
-
 @pytest.mark.alone
-def test_message_is_delivered_in_under_a_millisecond(
-    topic: str, make_batch_listener: Callable[..., Any]
-) -> None:
+def test_message_is_delivered_in_under_a_millisecond(topic: str) -> None:
     # A consumer that gets its message at once, so that the test measures only the session.
     there: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -58,7 +56,7 @@ def test_message_is_delivered_in_under_a_millisecond(
                 return Batch()
 
     took: queue.SimpleQueue[float] = queue.SimpleQueue()
-    listener = make_batch_listener()
+    listener = BatchListener()
     listener.batch = lambda batch: took.put(time.perf_counter() - batch[0])
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
     log = Log()
@@ -77,13 +75,9 @@ def test_message_is_delivered_in_under_a_millisecond(
 
 
 def test_rebalance_callbacks_run_in_the_thread_of_the_session_in_order(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
-    one, two = make_batch_listener(), make_batch_listener()
+    one, two = BatchListener(), BatchListener()
     options = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
     connection.subscribe(topic, group, options, one)
     eventually(lambda: one.of("assigned") == [[0, 1, 2, 3]])
@@ -96,22 +90,17 @@ def test_rebalance_callbacks_run_in_the_thread_of_the_session_in_order(
 
     assert one.threads == {f"kafka-session-{topic}"}
     assert sorted(one.of("revoked")[0]) == [0, 1, 2, 3]
-    taken = sum(len(each) for each in one.of("assigned"))
-    assert taken == sum(len(each) for each in one.of("revoked") + one.of("lost"))
+    taken = sum(len(numbers) for numbers in one.of("assigned"))
+    assert taken == sum(len(numbers) for numbers in one.of("revoked") + one.of("lost"))
     assert one.events[0][0] == "assigned"
     rebalances = [kind for kind, _ in one.events if kind in ("assigned", "revoked", "lost")]
     assert rebalances[-1] in ("revoked", "lost")
 
 
 def test_revoked_partitions_may_be_committed_in_the_callback(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
+    connection: KafkaConnection, topic: str, group: str, committed: Committed
 ) -> None:
-    listener = make_batch_listener()
+    listener = BatchListener()
     failures: list[Exception] = []
 
     def revoked(partitions: list[int]) -> None:
@@ -130,16 +119,12 @@ def test_revoked_partitions_may_be_committed_in_the_callback(
 
 
 def test_slow_listener_keeps_its_partitions(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_listener: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    connection: KafkaConnection, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The messages arrive as one batch. Its handling takes longer than the group waits.
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
     rest = threading.Event()
-    listener = make_listener(lambda _: rest.wait(0.1))
+    listener = Listener(lambda _: rest.wait(0.1))
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(40)])
     options = {
         "max.poll.interval.ms": 1500,
@@ -153,16 +138,11 @@ def test_slow_listener_keeps_its_partitions(
 
 
 def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_listener: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    eventually: Callable[..., None],
+    connection: KafkaConnection, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
     rest = threading.Event()
-    slow, quick = make_listener(lambda _: rest.wait(0.02)), make_listener()
+    slow, quick = Listener(lambda _: rest.wait(0.02)), Listener()
     numbers = range(400)
     connection.publish(topic, [{"value": str(n), "partition": n % 4} for n in numbers])
     connection.subscribe(topic, group, COMES_BACK, slow)
@@ -185,14 +165,9 @@ def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
 
 
 def test_handler_that_raises_gets_its_batch_again(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
-    logger: Any,
+    connection: KafkaConnection, topic: str, group: str, logger: Recorder
 ) -> None:
-    listener = make_batch_listener()
+    listener = BatchListener()
     take = listener.batch
 
     failed: list[int] = []
@@ -216,13 +191,9 @@ def test_handler_that_raises_gets_its_batch_again(
 
 
 def test_errors_without_messages_are_not_delivered_as_a_batch(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
-    listener = make_batch_listener()
+    listener = BatchListener()
     sizes: list[int] = []
     polls: list[int] = []
     listener.batch = lambda batch: sizes.append(len(batch))
@@ -236,9 +207,7 @@ def test_errors_without_messages_are_not_delivered_as_a_batch(
     assert sizes == [1]
 
 
-def test_pause_after_errors_grows_until_a_message_arrives(
-    topic: str, make_batch_listener: Callable[..., Any]
-) -> None:
+def test_pause_after_errors_grows_until_a_message_arrives(topic: str) -> None:
     # A consumer that returns only errors, then a message, then errors again.
     class Batch(list[Any]):
         errors: tuple[Any, ...] = ()
@@ -265,7 +234,7 @@ def test_pause_after_errors_grows_until_a_message_arrives(
         # A session checks whether a batch is truthy: errors count.
         Batch.__bool__ = lambda self: bool(len(self) or self.errors)  # type: ignore[attr-defined]
 
-    listener, consumer = make_batch_listener(), Failing()
+    listener, consumer = BatchListener(), Failing()
     taken: list[int] = []
     listener.batch = lambda batch: taken.append(len(batch))
     subscription = KafkaSubscription(topic, "g", {}, None, listener)
@@ -288,14 +257,9 @@ def test_pause_after_errors_grows_until_a_message_arrives(
 
 
 def test_session_pauses_resumes_seeks_and_commits(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
+    connection: KafkaConnection, topic: str, group: str, committed: Committed
 ) -> None:
-    listener = make_batch_listener()
+    listener = BatchListener()
     connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
     session = listener.session
     eventually(lambda: session.assigned() == {0, 1, 2, 3})
@@ -322,27 +286,20 @@ def test_session_pauses_resumes_seeks_and_commits(
 
 
 def test_handler_chooses_where_partitions_begin(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
     connection.publish(topic, [{"value": f"{n}", "partition": 0} for n in range(5)])
-    listener = make_batch_listener()
+    listener = BatchListener()
     listener.assigned = lambda _: {0: 3}
     connection.subscribe(topic, group, {}, listener)
-    eventually(lambda: listener.values == [b"3", b"4"])
+    eventually(lambda: len(listener.values) == 2)
+    assert listener.values == [b"3", b"4"]
 
 
 def test_commit_and_seek_of_a_subscription(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_listener: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
+    connection: KafkaConnection, topic: str, group: str, committed: Committed
 ) -> None:
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, group, {"enable.auto.commit": False}, listener)
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(3)])
     listener.wait(3)
@@ -358,7 +315,7 @@ def test_commit_and_seek_of_a_subscription(
 
 
 def test_listener_that_seeks_gets_no_message_from_before_the_seek(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
     sought: list[int] = []
 
@@ -367,7 +324,7 @@ def test_listener_that_seeks_gets_no_message_from_before_the_seek(
             sought.append(1)
             connection.seek(topic, group, 0, 0, listener)
 
-    listener = make_listener(seek)
+    listener = Listener(seek)
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(5)])
     connection.subscribe(topic, group, {}, listener)
 
@@ -376,13 +333,9 @@ def test_listener_that_seeks_gets_no_message_from_before_the_seek(
 
 
 def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
-    connection: Any,
-    topic: str,
-    group: str,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
-    listener = make_batch_listener()
+    listener = BatchListener()
     listener.sought = lambda partition: listener.events.append(("seek", partition))
     listener.polled = lambda: listener.events.append(("poll", None))
     listener.closed = lambda: listener.events.append(("closed", None))
@@ -398,11 +351,8 @@ def test_batch_listener_is_notified_of_seeks_polls_and_the_end(
     assert listener.events[-1] == ("closed", None)
 
 
-def test_commit_to_dead_brokers_raises_within_request_timeout_and_works_again_later(
-    make_connection: Callable[..., Any],
-    mock_cluster: Any,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
+def test_commit_to_dead_brokers_raises_in_time_and_works_again_later(
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(
@@ -410,7 +360,7 @@ def test_commit_to_dead_brokers_raises_within_request_timeout_and_works_again_la
         options__request_timeout=400,
         options__retry_timeout=200,
     )
-    listener = make_batch_listener()
+    listener = BatchListener()
     connection.subscribe("t", "g", {"enable.auto.commit": False}, listener)
     session, places = listener.session, [TopicPartition("t", 0, 0)]
     eventually(lambda: listener.of("assigned"))

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pip_services4_commons.errors import ConfigException
 from pip_services4_components.config import ConfigParams
+from pip_services4_components.refer import References
+from pip_services_rig import Listener, MakeConnection, Recorder, config
 
-from pip_services4_kafka.connect._secrets import Secret, Secrets
-from pip_services4_kafka.connect._security import UNTOLD_S, token_source
-from pip_services4_kafka.connect._settings import Settings, acks_of
+from pip_services4_kafka.connect import KafkaConnection
+from pip_services4_kafka.connect._security import DEFAULT_LIFETIME_S, Secret, Secrets, token_source
+from pip_services4_kafka.connect._settings import ConnectionSettings, parse_acks
 
 pytestmark = pytest.mark.ours
 
 RESOLVED = {"brokers": "one:9092"}
 
 
-@pytest.fixture
-def settings(config: Callable[..., Any]) -> Callable[..., Settings]:
-    def settings(values: dict[str, Any] | None = None) -> Settings:
-        made = Settings()
-        made.configure(config(values or {}))
-        return made
-
-    return settings
+def settings(values: dict[str, Any] | None = None) -> ConnectionSettings:
+    made = ConnectionSettings()
+    made.configure(config(values))
+    return made
 
 
 def security(**credential: Any) -> dict[str, Any]:
     """The librdkafka properties for a credential."""
-    properties = Settings().admin(ConfigParams({**RESOLVED, **credential}))
+    properties = ConnectionSettings().admin(ConfigParams({**RESOLVED, **credential}))
     return {
         key: value
         for key, value in properties.items()
@@ -44,7 +42,7 @@ def security(**credential: Any) -> dict[str, Any]:
 
 
 def test_acks_client_id_retry_timeout_and_log_level_reach_the_client(
-    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str
+    make_connection: MakeConnection, topic: str
 ) -> None:
     connection = make_connection(
         client_id="me",
@@ -54,7 +52,7 @@ def test_acks_client_id_retry_timeout_and_log_level_reach_the_client(
         options__retry_timeout=4000,
         options__request_timeout=6000,
     )
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, "group", {"heartbeat.interval.ms": "500"}, listener)
     sent = connection.get_producer().configuration()
     read = connection._subscriptions[0].handler.configuration()
@@ -72,9 +70,7 @@ def test_acks_client_id_retry_timeout_and_log_level_reach_the_client(
     assert read["group.id"] == "group"
 
 
-def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms(
-    settings: Callable[..., Settings],
-) -> None:
+def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms() -> None:
     for text in ("0;1", "0,1", " 1 ; 0 ", "0;1;"):
         assert settings({"options.readable_partitions": text}).readable_partitions == [0, 1]
     listed = {"options.readable_partitions.0": "1", "options.readable_partitions.1": "0"}
@@ -88,17 +84,13 @@ def test_heartbeat_interval_and_readable_partitions_take_the_usual_forms(
 
 
 @pytest.mark.parametrize("level", range(5))
-def test_log_levels_map_to_those_of_librdkafka(
-    settings: Callable[..., Settings], level: int
-) -> None:
+def test_log_levels_map_to_those_of_librdkafka(level: int) -> None:
     properties = settings({"options.log_level": level}).admin(ConfigParams(RESOLVED))
 
     assert properties["log_level"] == {0: 0, 1: 3, 2: 4, 3: 6, 4: 7}[level]
 
 
-def test_defaults_match_the_documentation(new_connection: Callable[..., Any]) -> None:
-    import socket
-
+def test_defaults_match_the_documentation(new_connection: MakeConnection) -> None:
     connection = new_connection({"client_id": None, "options.write_partition": ""})
 
     assert connection._client_id == socket.gethostname()
@@ -115,9 +107,7 @@ def test_defaults_match_the_documentation(new_connection: Callable[..., Any]) ->
     assert connection._subscriptions == []
 
 
-def test_invalid_number_logs_a_warning_and_uses_the_default(
-    settings: Callable[..., Settings],
-) -> None:
+def test_invalid_number_logs_a_warning_and_uses_the_default() -> None:
     made = settings({"options.max_retries": "many", "options.request_timeout": "0"})
 
     assert (made.max_retries, made.request_timeout) == (5, 30000)
@@ -134,16 +124,14 @@ def test_invalid_number_logs_a_warning_and_uses_the_default(
         {"options.acks": "2"},
     ],
 )
-def test_wrong_partition_or_acks_is_an_error_that_names_it(
-    settings: Callable[..., Settings], values: dict[str, Any]
-) -> None:
+def test_wrong_partition_or_acks_is_an_error_that_names_it(values: dict[str, Any]) -> None:
     [key] = values
     with pytest.raises(ConfigException, match=key):
         settings(values)
 
 
 def test_acks_have_several_spellings() -> None:
-    assert [acks_of(value) for value in (None, "", "all", "-1", -1, 0, "0", 1)] == [
+    assert [parse_acks(value) for value in (None, "", "all", "-1", -1, 0, "0", 1)] == [
         -1,
         -1,
         -1,
@@ -156,10 +144,10 @@ def test_acks_have_several_spellings() -> None:
 
 
 def test_consumer_of_the_newer_protocol_has_no_session_timeout(
-    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str
+    make_connection: MakeConnection, topic: str
 ) -> None:
     connection = make_connection({"options.kafka.group.protocol": "consumer"})
-    listener = make_listener()
+    listener = Listener()
 
     connection.subscribe(topic, "newer", None, listener)
     connection.publish(topic, [{"value": "x"}])
@@ -167,23 +155,21 @@ def test_consumer_of_the_newer_protocol_has_no_session_timeout(
     assert listener.wait(1) == [b"x"]
 
 
-def test_retry_timeout_below_the_first_pause_is_possible(
-    make_connection: Callable[..., Any],
-) -> None:
+def test_retry_timeout_below_the_first_pause_is_possible(make_connection: MakeConnection) -> None:
     assert make_connection(options__retry_timeout=50).is_open()
 
 
 # -- librdkafka's own properties
 
 
-def test_every_librdkafka_property_is_passed_on(make_connection: Callable[..., Any]) -> None:
+def test_every_librdkafka_property_is_passed_on(make_connection: MakeConnection) -> None:
     connection = make_connection({"options.kafka.compression.type": "lz4"})
 
     assert connection.get_producer().configuration()["compression.type"] == "lz4"
 
 
 def test_producer_only_property_logs_no_warning(
-    make_connection: Callable[..., Any], make_listener: Callable[..., Any], topic: str, logger: Any
+    make_connection: MakeConnection, topic: str, logger: Recorder
 ) -> None:
     connection = make_connection(
         {
@@ -192,7 +178,7 @@ def test_producer_only_property_logs_no_warning(
             "options.log_level": 4,
         }
     )
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, "warned", {}, listener)
     connection.publish(topic, [{"value": "x"}])
     listener.wait(1)
@@ -200,7 +186,7 @@ def test_producer_only_property_logs_no_warning(
     assert "will be ignored" not in logger.all()
 
 
-def test_misspelled_property_is_an_error_that_names_it(new_connection: Callable[..., Any]) -> None:
+def test_misspelled_property_is_an_error_that_names_it(new_connection: MakeConnection) -> None:
     with pytest.raises(ConfigException) as caught:
         new_connection({"options.kafka.compresion.type": "lz4"})
 
@@ -210,7 +196,7 @@ def test_misspelled_property_is_an_error_that_names_it(new_connection: Callable[
 
 
 def test_wrong_value_of_a_property_is_an_error_that_names_it(
-    make_connection: Callable[..., Any],
+    make_connection: MakeConnection,
 ) -> None:
     with pytest.raises(ConfigException, match=r"linger\.ms") as caught:
         make_connection({"options.kafka.linger.ms": "soon"})
@@ -219,16 +205,16 @@ def test_wrong_value_of_a_property_is_an_error_that_names_it(
 
 
 def test_misspelled_property_of_a_subscription_is_an_error_that_names_it(
-    connection: Any, make_listener: Callable[..., Any], topic: str
+    connection: KafkaConnection, topic: str
 ) -> None:
     with pytest.raises(ConfigException, match=r'did you mean "session\.timeout\.ms"'):
-        connection.subscribe(topic, None, {"sesion.timeout.ms": 1}, make_listener())
+        connection.subscribe(topic, None, {"sesion.timeout.ms": 1}, Listener())
 
     assert connection._subscriptions == []
 
 
 def test_other_unknown_keys_log_a_warning_with_a_suggestion(
-    make_connection: Callable[..., Any], logger: Any
+    make_connection: MakeConnection, logger: Recorder
 ) -> None:
     connection = make_connection(
         {
@@ -250,10 +236,8 @@ def test_other_unknown_keys_log_a_warning_with_a_suggestion(
 
 
 def test_without_pip_services_loggers_warnings_go_to_logging(
-    new_connection: Callable[..., Any], cluster: Any, caplog: pytest.LogCaptureFixture
+    new_connection: MakeConnection, cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from pip_services4_components.refer import References
-
     connection = new_connection(
         connection__uri=cluster.bootstrap_servers,
         options__request_timout=1,
@@ -261,7 +245,7 @@ def test_without_pip_services_loggers_warnings_go_to_logging(
     )
     connection.open(None)
 
-    (found,) = [each for each in caplog.records if "is not a key" in each.message]
+    (found,) = [record for record in caplog.records if "is not a key" in record.message]
     assert (found.name, found.levelname) == ("cykafka", "WARNING")
     assert 'did you mean "options.request_timeout"' in found.message
 
@@ -269,7 +253,7 @@ def test_without_pip_services_loggers_warnings_go_to_logging(
 # -- TLS and SASL
 
 
-def test_file_that_is_missing_is_named(new_connection: Callable[..., Any]) -> None:
+def test_file_that_is_missing_is_named(new_connection: MakeConnection) -> None:
     connection = new_connection(connection__host="localhost", credential__ssl_ca_file="/no.pem")
     with pytest.raises(ConfigException) as caught:
         connection.open(None)
@@ -315,7 +299,7 @@ def test_without_a_user_the_protocol_is_plaintext_with_any_mechanism() -> None:
 
 
 def test_user_without_a_password_is_an_error(
-    make_connection: Callable[..., Any], cluster: Any
+    make_connection: MakeConnection, cluster: Any
 ) -> None:
     with pytest.raises(ConfigException) as caught:
         make_connection(credential__username="me")
@@ -354,7 +338,7 @@ def test_token_without_claims_gets_a_default_expiry(token: str) -> None:
     given, until, whose = token_source(lambda: token)("")
 
     assert (given, whose) == (token, "")
-    assert 0 < until - time.time() <= UNTOLD_S
+    assert 0 < until - time.time() <= DEFAULT_LIFETIME_S
 
 
 def test_expired_token_is_refused_without_being_shown() -> None:
@@ -369,7 +353,7 @@ def test_expired_token_is_refused_without_being_shown() -> None:
 
 
 def test_secrets_appear_in_no_log_repr_or_exception(
-    new_connection: Callable[..., Any], logger: Any, capfd: pytest.CaptureFixture[str]
+    new_connection: MakeConnection, logger: Recorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     connection = new_connection(
         {
@@ -396,7 +380,7 @@ def test_secrets_appear_in_no_log_repr_or_exception(
     assert "4711" not in "\n".join(shown)
 
 
-def test_error_of_a_client_does_not_show_secrets(new_connection: Callable[..., Any]) -> None:
+def test_error_of_a_client_does_not_show_secrets(new_connection: MakeConnection) -> None:
     connection = new_connection(
         {
             "connection.host": "one",
@@ -417,7 +401,7 @@ def test_error_of_a_client_does_not_show_secrets(new_connection: Callable[..., A
     assert len(exceptions) > 1
 
 
-def test_secret_is_hidden_in_repr_and_str(make_connection: Callable[..., Any]) -> None:
+def test_secret_is_hidden_in_repr_and_str(make_connection: MakeConnection) -> None:
     connection = make_connection({"options.kafka.ssl.key.password": "key-4711"})
     secret = connection._client_config["ssl.key.password"]
 

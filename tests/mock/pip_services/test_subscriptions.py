@@ -7,28 +7,31 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from fixture_types import Unique
+from pip_services_rig import (
+    COMES_BACK,
+    BatchListener,
+    Committed,
+    Listener,
+    MakeConnection,
+    Recorder,
+    eventually,
+)
 
 from cykafka import KafkaError
+from cykafka.testing import MockCluster
+from pip_services4_kafka.connect import KafkaConnection
 
 pytestmark = pytest.mark.ours
-
-
-# The mock readmits a member of a classic group only after its session timeout.
-COMES_BACK = {"group.protocol": "consumer"}
-
-
-@pytest.fixture
-def group(unique: Callable[[str], str]) -> str:
-    return unique("group")
 
 
 # -- messages that reach a listener
 
 
 def test_null_keys_values_headers_and_bytes_reach_the_listener(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, group, {}, listener)
     connection.publish(
         topic,
@@ -43,10 +46,10 @@ def test_null_keys_values_headers_and_bytes_reach_the_listener(
 
 
 def test_subscribe_does_not_change_the_options(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
     options = {"from_beginning": "beginning", "enable.auto.commit": False}
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, group, options, listener)
     [subscription] = connection._subscriptions
 
@@ -57,10 +60,8 @@ def test_subscribe_does_not_change_the_options(
     assert subscription.handler.configuration()["enable.auto.commit"] == "false"
 
 
-def test_group_none_means_default(
-    connection: Any, topic: str, make_listener: Callable[..., Any]
-) -> None:
-    listener = make_listener()
+def test_group_none_means_default(connection: KafkaConnection, topic: str) -> None:
+    listener = Listener()
     connection.subscribe(topic, None, None, listener)
     [subscription] = connection._subscriptions
 
@@ -71,16 +72,13 @@ def test_group_none_means_default(
 
 
 def test_many_subscriptions_share_a_connection_without_cross_talk(
-    connection: Any,
-    cluster: Any,
-    unique: Callable[[str], str],
-    make_listener: Callable[..., Any],
+    connection: KafkaConnection, cluster: Any, unique: Unique
 ) -> None:
     topics = [unique("shared") for _ in range(6)]
     listeners = []
     for name in topics:
         cluster.create_topic(name, 1)
-        listeners.append(make_listener())
+        listeners.append(Listener())
         connection.subscribe(name, unique("group"), {}, listeners[-1])
     for name in topics:
         connection.publish(name, [{"value": f"{name}-{number}"} for number in range(20)])
@@ -90,9 +88,9 @@ def test_many_subscriptions_share_a_connection_without_cross_talk(
 
 
 def test_ended_subscription_gets_no_messages_and_others_continue(
-    connection: Any, topic: str, unique: Callable[[str], str], make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, unique: Unique
 ) -> None:
-    ended, other = make_listener(), make_listener()
+    ended, other = Listener(), Listener()
     connection.subscribe(topic, unique("group"), {}, other)
     name = unique("group")
     connection.subscribe(topic, name, {}, ended)
@@ -107,15 +105,11 @@ def test_ended_subscription_gets_no_messages_and_others_continue(
     assert len(connection._subscriptions) == 1
 
 
-def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
-    make_connection: Callable[..., Any],
-    topic: str,
-    group: str,
-    make_listener: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
+def test_only_readable_partitions_are_read_and_committed(
+    make_connection: MakeConnection, topic: str, group: str, committed: Committed
 ) -> None:
     connection = make_connection(options__readable_partitions="1,3")
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, group, {}, listener)
     connection.publish(
         topic, [{"value": f"{number % 4}", "partition": number % 4} for number in range(40)]
@@ -125,7 +119,7 @@ def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
 
     assert committed(topic, group) == {1: 10, 3: 10}
     connection.open(None)
-    again = make_listener()
+    again = Listener()
     connection.subscribe(topic, group, {}, again)
     connection.publish(topic, [{"value": "new", "partition": 3}])
     assert again.wait(1) == [b"new"]
@@ -135,29 +129,29 @@ def test_partitions_outside_readable_partitions_are_neither_read_nor_committed(
 
 
 def test_listener_that_raises_gets_the_next_message(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any], logger: Any
+    connection: KafkaConnection, topic: str, group: str, logger: Recorder
 ) -> None:
     def fail(message: Any) -> None:
         raise LookupError(f"no {message.value().decode()}")
 
-    listener = make_listener(fail)
+    listener = Listener(fail)
     connection.subscribe(topic, group, {}, listener)
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(3)])
 
     assert listener.wait(3) == [b"0", b"1", b"2"]
     connection.close(None)
-    found = [error for _, text, error in logger.lines if "listener failed" in text]
+    found = [error for _, text, error in logger.lines if "the listener raised" in text]
     assert len(found) == 1  # repeated errors are logged only now and then
     assert isinstance(found[0], LookupError)
 
 
 def test_message_whose_listener_raised_is_redelivered_after_a_restart(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
     def fail(message: Any) -> None:
         raise LookupError
 
-    first, second = make_listener(fail), make_listener()
+    first, second = Listener(fail), Listener()
     connection.subscribe(topic, group, COMES_BACK, first)
     connection.publish(topic, [{"value": "x"}])
     first.wait(1)
@@ -168,15 +162,11 @@ def test_message_whose_listener_raised_is_redelivered_after_a_restart(
 
 
 def test_consumer_error_is_logged_and_reading_continues(
-    make_connection: Callable[..., Any],
-    mock_cluster: Any,
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
-    logger: Any,
+    make_connection: MakeConnection, mock_cluster: MockCluster, logger: Recorder
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
-    listener = make_batch_listener()
+    listener = BatchListener()
     connection.subscribe("t", "g", {}, listener)
     connection.publish("t", [{"value": "1"}])
     eventually(lambda: listener.values == [b"1"])
@@ -187,16 +177,16 @@ def test_consumer_error_is_logged_and_reading_continues(
     connection.publish("t", [{"value": "2"}])
 
     eventually(lambda: listener.values == [b"1", b"2"])
-    assert "met an error and continues" in logger.all()
+    assert "consumer error; the subscription continues" in logger.all()
     connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
 def test_reading_continues_after_brokers_come_back(
-    make_connection: Callable[..., Any], mock_cluster: Any, make_listener: Callable[..., Any]
+    make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe("t", "g", {}, listener)
     connection.publish("t", [{"value": "1"}])
     listener.wait(1)
@@ -225,10 +215,8 @@ CLASSIC = {
     ids=["fenced member", "deleted group"],
 )
 def test_consumer_with_a_fatal_error_is_replaced(
-    make_connection: Callable[..., Any],
+    make_connection: MakeConnection,
     mock_cluster_factory: Callable[..., Any],
-    make_batch_listener: Callable[..., Any],
-    eventually: Callable[..., None],
     options: dict[str, Any],
     request_name: str,
     error: int,
@@ -236,7 +224,7 @@ def test_consumer_with_a_fatal_error_is_replaced(
     mock_cluster = mock_cluster_factory(group_consumer_heartbeat_interval_ms=100)
     mock_cluster.create_topic("t", 2)
     connection = make_connection(connection__uri=mock_cluster.bootstrap_servers)
-    listener = make_batch_listener()
+    listener = BatchListener()
     connection.subscribe("t", "g", options, listener)
     [subscription] = connection._subscriptions
     eventually(lambda: listener.of("assigned"))
@@ -251,9 +239,9 @@ def test_consumer_with_a_fatal_error_is_replaced(
 
 
 def test_consumer_that_the_caller_closed_is_replaced(
-    connection: Any, topic: str, group: str, make_listener: Callable[..., Any]
+    connection: KafkaConnection, topic: str, group: str
 ) -> None:
-    listener = make_listener()
+    listener = Listener()
     connection.subscribe(topic, group, COMES_BACK, listener)
     connection.publish(topic, [{"value": "1"}])
     listener.wait(1)

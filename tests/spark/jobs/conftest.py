@@ -17,14 +17,14 @@ def bench(spark: Any, cluster: Any, java_options: str, stop_queries: None) -> Be
 
 
 @pytest.fixture
-def lent_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def shared_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands in this process use the folder's session instead of their own."""
 
     @contextmanager
     def session(*_: Any) -> Iterator[Any]:
         yield bench.spark
 
-    monkeypatch.setattr("cykafka.spark.jobs.session.session", session)
+    monkeypatch.setattr("cykafka.spark.jobs.run.session.session", session)
 
 
 @pytest.fixture

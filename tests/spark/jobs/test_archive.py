@@ -15,7 +15,7 @@ import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.session import Stop
+from cykafka.spark.jobs.run.session import Stop
 
 KINDS = ("spark", "deterministic")
 
@@ -38,12 +38,12 @@ def test_archive_keeps_each_record_unchanged(
     assert len(rows) == 101
     row = rows[2, 7]
     assert (bytes(row.key), bytes(row.value)) == (b"k2-0", b"v2-7")
-    assert [(each.key, each.value) for each in row.headers] == [
+    assert [(header.key, header.value) for header in row.headers] == [
         ("n", b"7"), ("n", b"again"), ("null", None),
     ]  # fmt: skip
     assert row.timestamp.timestamp() == pytest.approx(1_700_000_000.007)
     assert (row.topic, str(row.date), row.timestampType) == (topic, "2023-11-14", 0)
-    assert (rows[0, 25].key, rows[0, 25].value, rows[0, 25].headers) == (None, None, None)
+    assert (rows[0, 25].key, rows[0, 25].value, rows[0, 25].headers) == (None, None, [])
     assert str(rows[0, 25].date) == "1970-01-01"
 
 
@@ -82,7 +82,7 @@ def test_settings_of_sparks_parquet_writer_hold(
     for file in Path(places["path"]).rglob("*.parquet"):
         found = pyarrow.parquet.ParquetFile(file)
         columns = map(found.schema.column, range(8))
-        assert {each.path: each.physical_type for each in columns}["timestamp"] == kind
+        assert {column.path: column.physical_type for column in columns}["timestamp"] == kind
         assert found.metadata.created_by.startswith(writer)
 
 
@@ -100,7 +100,7 @@ def test_restart_continues_where_the_last_run_ended(
 
     assert (nothing.records, nothing.ranges, nothing.outcome) == (0, {}, "finished")
     assert more.records == 20
-    assert more.ranges == {(topic, each): (10, 15) for each in range(4)}
+    assert more.ranges == {(topic, partition): (10, 15) for partition in range(4)}
     assert offsets_by_spark(bench, places["path"]) == once(topic, 15)
     assert offsets_by_listing(places["path"]) == once(topic, 15)
 
@@ -117,7 +117,7 @@ def test_several_micro_batches_are_counted_as_one_run(
 
     assert summary.batches == 3
     assert summary.records == 120
-    assert summary.ranges == {(topic, each): (0, 30) for each in range(4)}
+    assert summary.ranges == {(topic, partition): (0, 30) for partition in range(4)}
     assert offsets_by_spark(bench, places["path"]) == once(topic, 30)
 
 
@@ -164,7 +164,7 @@ def test_readers_find_topics_whose_names_begin_with_a_hidden_file_sign(
 
     replayed = bench.run("replay", topics=topic, to=other_topic, path=places["path"])
 
-    assert sorted(each.name for each in Path(places["path"]).rglob("*.parquet")) == [
+    assert sorted(path.name for path in Path(places["path"]).rglob("*.parquet")) == [
         f"+{topic}-{span}.parquet" for span in ("0-0-9", "0-10-14", "1-0-9", "1-10-14")
     ]
     assert offsets_by_spark(bench, places["path"]) == once(topic, 15, 2)
@@ -172,7 +172,7 @@ def test_readers_find_topics_whose_names_begin_with_a_hidden_file_sign(
     table = pyarrow.dataset.dataset(places["path"], partitioning="hive").to_table()
     columns = (table[name].to_pylist() for name in ("topic", "partition", "offset"))
     assert sorted(zip(*columns, strict=True)) == sorted(once(topic, 15, 2))
-    assert replayed.ranges == {(topic, each): (0, 15) for each in range(2)}
+    assert replayed.ranges == {(topic, partition): (0, 15) for partition in range(2)}
     assert replayed.records == len(bench.read(other_topic)) == 30
 
 
@@ -186,7 +186,7 @@ def test_other_files_in_the_staging_folder_stay(
 
     bench.run("archive", topics=topic, file_names="deterministic", staging=str(staging), **places)
 
-    assert [each.name for each in staging.iterdir()] == ["others.txt"]
+    assert [path.name for path in staging.iterdir()] == ["others.txt"]
 
 
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[::-1]])
@@ -322,7 +322,7 @@ def test_envelopes_of_the_form_headers_are_decoded(
 def test_invalid_schema_is_a_configuration_error(
     bench: Bench, topic: str, places: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r'key "schema".*is no DDL'):
+    with pytest.raises(ConfigError, match=r'key "schema".*is not DDL'):
         bench.run("archive", topics=topic, schema="id NUMBRE, x", **places)
 
 
@@ -383,7 +383,7 @@ def test_empty_topic_is_archived_once_it_has_records(
     bench.fill(topic, 5)
     more = bench.run("archive", **keys)
 
-    assert [(each.outcome, each.records) for each in nothing] == [("finished", 0)] * 2
+    assert [(summary.outcome, summary.records) for summary in nothing] == [("finished", 0)] * 2
     assert more.records == 20
     assert offsets_by_spark(bench, places["path"]) == once(topic, 5)
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
-from cykafka.spark.jobs import archive, spark_log
-from cykafka.spark.jobs.archive_files import Files
+from cykafka.spark.jobs.archive import archiving, batch_writers
+from cykafka.spark.jobs.archive.batch_writers import LoggedFiles, NamedFiles
+from cykafka.spark.jobs.archive.write_files import written
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.spark_log import LoggedFiles
-from cykafka.spark.jobs.staged_files import written
 
 KINDS = ("spark", "deterministic")
 BY_NAME = {"file_names": "deterministic"}
@@ -25,16 +24,16 @@ WRITERS = {"tasks": {}, "spark": {"partition_by": "topic,day(timestamp)"}}
 
 
 def parquet(path: str) -> list[str]:
-    return sorted(each.name for each in Path(path).rglob("*.parquet"))
+    return sorted(item.name for item in Path(path).rglob("*.parquet"))
 
 
 def crash(places: dict[str, str]) -> None:
     """Restore the state of a crash between the last files and their commit."""
     commits = Path(places["checkpoint"], "commits")
-    last = max(int(each.name) for each in commits.glob("[0-9]*"))
-    for each in commits.glob(f"*{last}*"):
-        if each.name in (str(last), f".{last}.crc"):
-            each.unlink()
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for path in commits.glob(f"*{last}*"):
+        if path.name in (str(last), f".{last}.crc"):
+            path.unlink()
 
 
 def other(places: dict[str, str]) -> dict[str, str]:
@@ -111,7 +110,7 @@ def test_an_archive_whose_checkpoint_was_lost_is_not_overwritten(
     Path(places["path"], "_cykafka.json").unlink()
 
     def offsets(at: int) -> str:
-        return json.dumps({topic: {str(each): at for each in range(4)}})
+        return json.dumps({topic: {str(partition): at for partition in range(4)}})
 
     with pytest.raises(Exception, match="holds offsets that this run would write again"):
         bench.run("archive", source__startingOffsets=offsets(begin), **keys, **other(places))
@@ -210,9 +209,9 @@ def test_batch_with_missing_files_is_not_committed(
     def lose() -> None:
         next(Path(f"{places['path']}.unfinished").rglob("part-*")).unlink(missing_ok=True)
 
-    look, exists = Files._look_at_staged, Folder.exists
+    look, exists = NamedFiles._look_at_staged, Folder.exists
 
-    def look_too_late(self: Files, spark: Any, place: str) -> Any:
+    def look_too_late(self: NamedFiles, spark: Any, place: str) -> Any:
         lose()
         return look(self, spark, place)
 
@@ -228,7 +227,7 @@ def test_batch_with_missing_files_is_not_committed(
         if writer == "tasks":
             patched.setattr(Folder, "exists", exists_no_more)
         else:
-            patched.setattr(Files, "_look_at_staged", look_too_late)
+            patched.setattr(NamedFiles, "_look_at_staged", look_too_late)
         with pytest.raises(Exception, match="check that all workers and the driver use the same"):
             bench.run("archive", **keys)
     assert not parquet(places["path"])
@@ -246,7 +245,7 @@ def test_writers_of_an_archive_may_alternate(
         bench.fill(topic, count, timestamp=1_700_000_000_000)
         with monkeypatch.context() as patched:
             if not by_tasks:
-                patched.setattr(archive, "has_spark_log", lambda spark: False)
+                patched.setattr(archiving, "has_spark_log", lambda spark: False)
             batches += bench.run("archive", **keys).batches
 
     # Spark compacts its log at every tenth micro-batch.
@@ -328,11 +327,11 @@ def test_stop_within_a_batch_leaves_readers_no_files(
 
     def cut(batch: Any, folder: Folder) -> Any:
         staged = written(batch, folder)
-        unfinished.extend(each.path for each in staged)
+        unfinished.extend(file.path for file in staged)
         raise RuntimeError("cut off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(spark_log, "written", cut)
+        patched.setattr(batch_writers, "written", cut)
         with pytest.raises(Exception, match="cut off"):
             bench.run("archive", **keys)
 

@@ -12,8 +12,8 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.admin import AdminClient
-from cykafka.spark.jobs.checkpoint_claim import NOTE
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.run.checkpoint import CHECKPOINT_NOTE
 
 
 def refusal(bench: Bench, job: str, **keys: Any) -> str:
@@ -58,7 +58,7 @@ def test_another_job_is_refused(bench: Bench, mirrored: dict[str, Any], tmp_path
 def test_target_of_a_checkpoint_includes_the_cluster(
     bench: Bench, cluster: Any, mirrored: dict[str, Any]
 ) -> None:
-    note = Path(mirrored["checkpoint"], NOTE)
+    note = Path(mirrored["checkpoint"], CHECKPOINT_NOTE)
     own = json.loads(note.read_text())
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         assert own["cluster"] == admin.cluster_id(30)
@@ -72,13 +72,13 @@ def test_target_of_a_checkpoint_includes_the_cluster(
 def test_checkpoint_with_a_missing_or_empty_note_is_refused(
     bench: Bench, mirrored: dict[str, Any], words: str | None
 ) -> None:
-    note = Path(mirrored["checkpoint"], NOTE)
+    note = Path(mirrored["checkpoint"], CHECKPOINT_NOTE)
     note.unlink()
     if words is not None:
         note.write_text(words)
 
     text = refusal(bench, "mirror", **mirrored)
-    assert f"no valid file {NOTE} that names the job" in text
+    assert f"no valid file {CHECKPOINT_NOTE} that names the job" in text
     # The advice of the error works.
     (own,) = re.findall(r"write (\{.*\}) to that file", text)
     note.write_text(own)
@@ -93,7 +93,7 @@ def test_archive_recognizes_its_checkpoint_without_the_note(
     keys = {"topics": topic, "file_names": form, **places}
     bench.fill(topic, 2)
     bench.run("archive", **keys)
-    note = Path(places["checkpoint"], NOTE)
+    note = Path(places["checkpoint"], CHECKPOINT_NOTE)
     own = note.read_text()
     note.unlink()
 
@@ -119,7 +119,7 @@ def test_query_that_planned_nothing_releases_its_checkpoint(
     keys = {"to": other_topic, "checkpoint": checkpoint}
     with pytest.raises(Exception, match="does not exist"):
         bench.run("mirror", topics=unique("missing"), **{**keys, "to": "misspelt"})
-    assert Path(checkpoint, NOTE).exists()
+    assert Path(checkpoint, CHECKPOINT_NOTE).exists()
 
     assert bench.run("mirror", topics=topic, **keys).records == 8
 

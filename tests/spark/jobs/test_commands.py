@@ -50,7 +50,7 @@ def run(job: str, bench: Bench, folder: Path, *more: str) -> tuple[Any, dict[str
 @pytest.fixture
 def run_here(
     bench: Bench,
-    lent_session: None,
+    shared_session: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -207,7 +207,8 @@ def test_lost_records_are_reported(
 
 SUBMITTED = """
 import sys
-from cykafka.spark.jobs import command, session
+from cykafka.spark.jobs import command
+from cykafka.spark.jobs.run import session
 
 settings = session._settings
 def told(*given):

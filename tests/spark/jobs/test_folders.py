@@ -107,8 +107,8 @@ def test_archive_works_in_this_file_system(
     keys = {"path": f"{address}/archive", "checkpoint": f"{address}/checkpoint"}
     bench.fill(topic, 10)
     bench.run("archive", topics=topic, file_names="deterministic", **keys)
-    for each in (tmp_path / "checkpoint" / "commits").iterdir():  # as after a crash
-        each.unlink()
+    for path in (tmp_path / "checkpoint" / "commits").iterdir():  # as after a crash
+        path.unlink()
     bench.fill(topic, 5)
 
     bench.run("archive", topics=topic, file_names="deterministic", **keys)

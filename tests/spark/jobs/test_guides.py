@@ -20,12 +20,12 @@ from spark_jobs import Bench, offsets_by_listing
 
 from cykafka.admin import AclOperation, ResourceType
 from cykafka.spark.jobs.command import main
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.report import Progress
-from cykafka.spark.jobs.session import Run
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.report import ProgressLine
+from cykafka.spark.jobs.run.session import JobRun
 
-README, PAGE = "README.md", "docs/spark-jobs.md"
+PAGE, MIRROR = "docs/spark-jobs.md", "docs/spark-mirror.md"
 TABLES, OBSERVING = "docs/spark-tables.md", "docs/spark-observing.md"
 JOB = ["python", "-m", "cykafka.spark"]
 TOPICS = ("orders", "orders-again", "orders-eur", "orders.dlq")
@@ -43,7 +43,7 @@ class Shell:
         text = text.replace("localhost:9092", self.servers).replace("/data", str(self.folder))
         text = text.replace("0.0.0.0:9464", "127.0.0.1:0")
         # The JVM of the session has another working directory.
-        text = re.sub(r"--(path|checkpoint|output|config) (?!/)", rf"--\1 {self.folder}/", text)
+        text = re.sub(r"--(path|checkpoint|summary|config) (?!/)", rf"--\1 {self.folder}/", text)
         for word, name in self.topics.items():
             text = re.sub(rf"(?<![\w./-]){re.escape(word)}(?![\w.-])", name, text)
         return text
@@ -57,7 +57,7 @@ class Shell:
 
 @pytest.fixture
 def shell(
-    bench: Bench, lent_session: None, cluster: Any, unique: Callable[[str], str], tmp_path: Path
+    bench: Bench, shared_session: None, cluster: Any, unique: Callable[[str], str], tmp_path: Path
 ) -> Shell:
     topics = {word: unique(word) for word in TOPICS}
     for name in topics.values():
@@ -65,11 +65,10 @@ def shell(
     return Shell(bench.servers, tmp_path, topics)
 
 
-@pytest.mark.parametrize("page", [README, PAGE])
-def test_first_command_archives_a_topic(bench: Bench, shell: Shell, page: str) -> None:
-    bench.send(shell.topics["orders"], [{"value": each} for each in ("tea", "milk")])
+def test_first_command_archives_a_topic(bench: Bench, shell: Shell) -> None:
+    bench.send(shell.topics["orders"], [{"value": item} for item in ("tea", "milk")])
 
-    shell.run(example(page, "-m cykafka.spark archive"))
+    shell.run(example(PAGE, "-m cykafka.spark archive"))
 
     rows = bench.spark.read.parquet(str(shell.folder / "archive")).orderBy("offset")
     assert [bytes(row.value) for row in rows.collect()] == [b"tea", b"milk"]
@@ -95,7 +94,7 @@ def test_configuration_archives_with_a_login(
     (tmp_path / "job.toml").write_text(text)
     variables = {"KAFKA_PASSWORD": login["sasl.password"]}
     config = load(JOBS["archive"], str(tmp_path / "job.toml"), {}, variables)
-    run = Run(spark, config, Progress(0, io.StringIO()))
+    run = JobRun(spark, config, ProgressLine(0, io.StringIO()))
     assert run.config.kafka["security.protocol"] == login["security.protocol"]
 
     committed = tmp_path / "archive.checkpoint" / "commits" / "0"
@@ -123,9 +122,9 @@ ORDERS = [
 def test_mirror_redrive_and_profile_work_in_turn(
     bench: Bench, shell: Shell, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    bench.send(shell.topics["orders"], [{"value": each} for each in ORDERS])
+    bench.send(shell.topics["orders"], [{"value": order} for order in ORDERS])
     file = shell.folder / "mirror.toml"
-    file.write_text(shell.own(example(PAGE, 'job = "mirror"')))
+    file.write_text(shell.own(example(MIRROR, 'job = "mirror"')))
 
     shell.run(example(OBSERVING, "cykafka.spark mirror"))
     said = capfd.readouterr()
@@ -136,11 +135,11 @@ def test_mirror_redrive_and_profile_work_in_turn(
     (sent,) = bench.read(shell.topics["orders-eur"], 1)
     assert json.loads(sent.value()) == {"id": "1", "total": 5.0, "currency": "EUR"}
     letters = bench.read(shell.topics["orders.dlq"], 2)
-    assert {each.value().decode() for each in letters} == {ORDERS[1], ORDERS[3]}
-    assert b"negative total" in [dict(each.headers())["dlq_error"] for each in letters]
+    assert {message.value().decode() for message in letters} == {ORDERS[1], ORDERS[3]}
+    assert b"negative total" in [dict(message.headers())["dlq_error"] for message in letters]
 
     before = {path.name for path in shell.folder.iterdir()}
-    shell.run(example(PAGE, "cykafka.spark redrive"))
+    shell.run(example(MIRROR, "cykafka.spark redrive"))
     out = capfd.readouterr().out
     assert "redrive finished (a dry run: nothing was sent)" in out
     assert re.search(rf"^ *{shell.topics['orders']} +2$", out, re.MULTILINE)
@@ -149,7 +148,8 @@ def test_mirror_redrive_and_profile_work_in_turn(
 
     shell.run(example(PAGE, "cykafka.spark profile"))
     assert "total" in capfd.readouterr().out
-    assert "<svg" in (shell.folder / "orders.html").read_text()
+    report = json.loads((shell.folder / "orders.json").read_text())
+    assert report["topics"][shell.topics["orders"]]["records"]
 
 
 def test_commands_of_tables_work_in_turn(
@@ -159,11 +159,11 @@ def test_commands_of_tables_work_in_turn(
 
     if isinstance(tables["iceberg"], Exception):
         no_broker(tables["iceberg"])
-    bench.send(shell.topics["orders"], [{"value": each} for each in ORDERS])
+    bench.send(shell.topics["orders"], [{"value": order} for order in ORDERS])
 
     shell.run(example(TABLES, "cykafka.spark compact"))
 
     copies = bench.read(shell.topics["orders-again"], len(ORDERS))
-    assert [each.value().decode() for each in copies] == ORDERS
+    assert [message.value().decode() for message in copies] == ORDERS
     said = capsys.readouterr().out
     assert re.findall(r"^(\w+) finished", said, re.MULTILINE) == ["archive", "compact", "replay"]

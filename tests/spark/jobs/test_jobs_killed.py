@@ -44,7 +44,7 @@ def steps(checkpoint: Path) -> int:
     note = checkpoint / "replay.json"
     if not note.exists():
         return 0
-    return sum(sum(each.values()) for each in json.loads(note.read_text())["next"].values())
+    return sum(sum(item.values()) for item in json.loads(note.read_text())["next"].values())
 
 
 def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path], int]) -> None:
@@ -162,10 +162,10 @@ def test_a_replay_that_is_killed_loses_nothing(
 def workers(pid: int) -> list[int]:
     """The Python workers of a driver's Spark."""
     found = []
-    for each in family(pid):
+    for child in family(pid):
         with contextlib.suppress(OSError):
-            if b"pyspark.daemon" in Path(f"/proc/{each}/cmdline").read_bytes():
-                found.append(each)
+            if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
     return found[1:]  # the first one is their parent
 
 
@@ -189,9 +189,9 @@ def test_a_replay_whose_workers_are_killed_loses_nothing(
                     assert time.monotonic() < deadline, "nothing was sent"
                     time.sleep(0.01)
                 kill_all(dice.sample(workers(process.pid), 1))
-            _, told = process.communicate(timeout=START_S)
+            _, output = process.communicate(timeout=START_S)
         finally:
             kill_all(family(process.pid))
 
-    assert process.returncode == 0, told
+    assert process.returncode == 0, output
     check_replay(bench, keys["to"], KILLS * step)

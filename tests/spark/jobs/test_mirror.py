@@ -10,8 +10,8 @@ import pytest
 from spark_jobs import Bench
 
 import cykafka
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.session import Stop, Stopped
+from cykafka.spark.jobs.problems import ConfigError, Stopped
+from cykafka.spark.jobs.run.session import Stop
 
 
 def headers(message: Any) -> dict[str, bytes | None]:
@@ -82,10 +82,10 @@ def test_transform_turns_records_into_records(
     # The job read all records, as the offsets of the summary show.
     assert (summary.records, summary.counts) == (40, {"sent": 8})
     sent = bench.read(other_topic)
-    assert sorted(each.value() for each in sent) == sorted(
+    assert sorted(message.value() for message in sent) == sorted(
         f"V{p}-{n}".encode() for p in range(4) for n in (8, 9)
     )
-    assert {(each.key(), each.partition()) for each in sent} == {(None, 2)}
+    assert {(message.key(), message.partition()) for message in sent} == {(None, 2)}
     assert headers(sent[0]).keys() == {"n", "null"}
 
 
@@ -111,7 +111,7 @@ def test_rows_with_an_error_are_dead_letters(
     )
 
     assert (summary.records, summary.counts, summary.bad) == (4, {"sent": 2}, 2)
-    assert [each.value() for each in bench.read(other_topic)] == [b"2", b"4"]
+    assert [message.value() for message in bench.read(other_topic)] == [b"2", b"4"]
     first, second = bench.read(dead, 2)
     assert (first.key(), first.value(), second.value()) == (b"k", b"x", None)
     assert first.headers() == [
@@ -120,7 +120,7 @@ def test_rows_with_an_error_are_dead_letters(
     ]  # fmt: skip
     # A dead letter gets a new timestamp, else retention might delete it unseen.
     assert first.timestamp()[1] >= before_ms - 60_000
-    assert {each.timestamp()[1] for each in bench.read(other_topic)} == {1_000}
+    assert {message.timestamp()[1] for message in bench.read(other_topic)} == {1_000}
     assert headers(second)["dlq_error"] == b"the transform gives no topic"
 
 
@@ -139,10 +139,82 @@ def test_record_that_does_not_match_the_schema_is_a_dead_letter(
     summary = bench.run("mirror", source__maxOffsetsPerTrigger=2, checkpoint=checkpoint, **keys)
 
     expected = [b'{"id":2}', b'{"id":3}'] if transform else [values[0], values[1], values[4]]
-    assert sorted(each.value() for each in bench.read(other_topic)) == sorted(expected)
-    assert [each.value() for each in bench.read(dead)] == values[2:4]
+    assert sorted(message.value() for message in bench.read(other_topic)) == sorted(expected)
+    assert [message.value() for message in bench.read(dead)] == values[2:4]
     assert (summary.records, summary.bad, summary.batches) == (5, 2, 3)
     assert summary.counts == {"sent": len(expected)}
+
+
+def test_values_of_which_spark_would_read_a_part_are_bad_records(
+    bench: Bench, topic: str, other_topic: str, dead: str, checkpoint: str
+) -> None:
+    good = [
+        b'{"id": 1, "price": 1.5, "of": {"prices": [1e3, 2E-3]}}',
+        b' {"id": null, "text": "3e99999 and \\" } , ] 1e9999999", "other": 1e9999999}\n',
+        b'{"text": "}"}',
+        b"{}",
+        b'{"id": 1, "ID": 2, "of": {"other": 1}}',
+        b'{"many": [{"n": 1, "of": {}}, {}, null], "by": {"N": {"n": 1}, "OF": null}}',
+    ]
+    bad = {
+        b'{"id": 1} {"id": 2}': "does not match the schema",
+        b'{"id": 1} and more': "does not match the schema",
+        b'{"id": 1}}': "does not match the schema",
+        b'{"id": 1}]': "does not match the schema",
+        b'{"id": 1},': "does not match the schema",
+        b'{"id": 1},"end":1} and more': "does not match the schema",
+        b'[{"id": 1}]': "does not match the schema",
+        b'{"ID": 5}': "the value has the field id in another case only",
+        b'{"\\u0049D": 5}': "the value has the field id in another case only",
+        b'{"of": {"PRICES": [1]}}': "the value has the field of.prices in another case only",
+        b'{"many": [{"n": 1}, {"N": 2}]}': "the field many[].n in another case only",
+        b'{"many": [{"n": 1, "of": {"M": 2}}]}': "the field many[].of.m in another case only",
+        b'{"by": {"a": {"n": 1, "OF": {}}}}': "the field by{}.of in another case only",
+        b'{"price": 1e9999999}': "a number for a DECIMAL whose exponent has more than 3 digits",
+        b'{"price": "1E-9999999"}': "a number for a DECIMAL whose exponent has more than 3 digits",
+        b'{"price": -1E-9999999}': "a number for a DECIMAL whose exponent has more than 3 digits",
+        b'{"of": {"prices": [1, 1e+0099999]}}': "a number for a DECIMAL whose exponent has more",
+    }
+    bench.send(topic, [{"value": value, "partition": 0} for value in (*good, *bad)])
+
+    part = "STRUCT<n: INT, of: STRUCT<m: INT>>"
+    schema = (
+        "id BIGINT, price DECIMAL(10, 2), text STRING, of STRUCT<prices: ARRAY<DECIMAL(9,3)>>, "
+        f"many ARRAY<{part}>, by MAP<STRING, {part}>"
+    )
+    summary = bench.run("mirror", topics=topic, to=other_topic, dead_letter_topic=dead,
+                        schema=schema, checkpoint=checkpoint)  # fmt: skip
+
+    assert sorted(message.value() for message in bench.read(other_topic)) == sorted(good)
+    letters = bench.read(dead)
+    assert {
+        message.value(): headers(message)["dlq_error"].decode() for message in letters
+    }.keys() == {*bad}
+    for letter in letters:
+        assert bad[letter.value()] in headers(letter)["dlq_error"].decode()
+    assert (summary.bad, summary.counts) == (len(bad), {"sent": len(good)})
+
+
+@pytest.mark.parametrize("way", [{}, {"transform": "SELECT value FROM records"}])
+def test_times_beyond_those_of_spark_are_kept(
+    bench: Bench, cluster: Any, unique: Any, checkpoint: str, way: dict[str, str]
+) -> None:
+    topic, other = unique("far"), unique("far")
+    for name in (topic, other):
+        cluster.create_topic(
+            name, 1, config={"retention.ms": -1, "message.timestamp.after.max.ms": 2**63 - 1}
+        )
+    times = [1_000, 10**16, 2_000]
+    bench.send(topic, [{"value": b"x", "headers": [("a", b"b")], "timestamp": at} for at in times])
+
+    bench.run("mirror", topics=topic, to=other, checkpoint=checkpoint, **way)
+
+    sent = bench.read(other)
+    assert [message.timestamp()[1] for message in sent] == times
+    assert [headers(message)["source_timestamp"] for message in sent] == [
+        b"%d" % at for at in times
+    ]
+    assert {len(message.headers()) for message in sent} == {5}
 
 
 def test_empty_topic_is_mirrored_once_it_has_records(
@@ -179,7 +251,7 @@ def test_stop_finishes_the_running_batch_and_starts_no_other(
             "source__maxOffsetsPerTrigger": PER_BATCH}  # fmt: skip
     stop = Stop()
     run = bench.prepare("mirror", stop, trigger=trigger, **keys)
-    places = [cykafka.TopicPartition(other_topic, each) for each in range(4)]
+    places = [cykafka.TopicPartition(other_topic, partition) for partition in range(4)]
     asked_at = []
 
     def stop_in_the_midst(words: str, **_: Any) -> None:
@@ -212,9 +284,11 @@ def test_stop_finishes_the_running_batch_and_starts_no_other(
     assert not run.stop_file.exists()
     rest = bench.run("mirror", **{**keys, "transform": "SELECT value FROM records"})
     assert (rest.outcome, summary.records + rest.records) == ("finished", 400)
-    sent = [headers(each) for each in bench.read(other_topic, 400)]
+    sent = [headers(message) for message in bench.read(other_topic, 400)]
     assert len(sent) == 400
-    assert len({(each["source_partition"], each["source_offset"]) for each in sent}) == 400
+    assert (
+        len({(message["source_partition"], message["source_offset"]) for message in sent}) == 400
+    )
 
 
 def test_stop_that_takes_too_long_raises_stopped(
@@ -265,7 +339,7 @@ def test_a_dry_run_sends_nothing_and_keeps_the_position(
     assert len(bench.read(other_topic)) == 8
     done = bench.run("mirror", **keys)
 
-    assert dry.ranges == done.ranges == {(topic, each): (2, 5) for each in range(4)}
+    assert dry.ranges == done.ranges == {(topic, partition): (2, 5) for partition in range(4)}
     assert dry.details == {"would_send": {other_topic: 12}}
     assert (dry.counts, done.counts) == ({"sent": 0}, {"sent": 12})
     assert dry.lines()[0] == "mirror finished (a dry run: nothing was sent)"

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay import Relay, serving
 from spark_jobs import Bench
 
-from cykafka.spark.jobs.endpoint import Endpoint, listen
-from cykafka.spark.jobs.health import Health
-from cykafka.spark.jobs.session import Run
+from cykafka.spark.jobs.observing.endpoint import Endpoint, listen
+from cykafka.spark.jobs.observing.report import Health
+from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.metrics import QueryMetrics
 
 WAIT_S = 120
@@ -69,7 +69,7 @@ def wait_for(what: Callable[[], bool], ended: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-def observed(run: Run, timeout_s: float = 60.0) -> Endpoint:
+def observed(run: JobRun, timeout_s: float = 60.0) -> Endpoint:
     """The endpoint of a run, as the command makes it."""
     run.health = Health(timeout_s)
     server = listen(run.config, run.health)
@@ -102,7 +102,7 @@ def test_running_job_is_scraped_and_probed(
         keys = {"kafka__bootstrap__servers": relay.bootstrap_servers, "topics": topic}
         run = bench.prepare("mirror", to=other_topic, checkpoint=checkpoint, schema="id BIGINT",
                             trigger="continuous", interval="0.3", metrics=0, **keys)  # fmt: skip
-        server = stack.enter_context(observed(run, 2.0))
+        server = stack.enter_context(closing(observed(run, 2.0)))
 
         def until(what: Callable[[], bool]) -> None:
             wait_for(what, ended.is_set)
@@ -171,7 +171,7 @@ def test_replay_is_scraped_while_it_sends(
     run = bench.prepare("replay", path=places["path"], to=other_topic, step=10, rate=20,
                         checkpoint=f"{places['checkpoint']}-2", metrics=0)  # fmt: skip
     ended = threading.Event()
-    with observed(run) as server, ThreadPoolExecutor(1) as pool:
+    with closing(observed(run)) as server, ThreadPoolExecutor(1) as pool:
 
         def watch() -> list[dict[tuple[str, ...], float]]:
             seen = []
@@ -187,13 +187,15 @@ def test_replay_is_scraped_while_it_sends(
         seen = watcher.result()
 
     assert (summary.records, summary.batches) == (40, 4)
-    sent = [each.get(("outcome_records_total", "sent"), 0) for each in seen]
+    sent = [metrics.get(("outcome_records_total", "sent"), 0) for metrics in seen]
     assert sent == sorted(sent)
     assert {10, 20, 30} <= {*sent}
-    for each in seen:
-        assert each["records_total",] == each.get(("outcome_records_total", "sent"), 0)
-        assert each["bytes_total",] / summary.bytes == each["records_total",] / summary.records
-    assert any(each["tasks",] > 0 and each["ready",] == 1 for each in seen)
+    for metrics in seen:
+        assert metrics["records_total",] == metrics.get(("outcome_records_total", "sent"), 0)
+        assert (
+            metrics["bytes_total",] / summary.bytes == metrics["records_total",] / summary.records
+        )
+    assert any(metrics["tasks",] > 0 and metrics["ready",] == 1 for metrics in seen)
 
 
 @pytest.mark.timeout(3 * WAIT_S)
@@ -251,7 +253,7 @@ def test_command_logs_json_and_spark_shows_its_rows(
 
     assert "cykafka-mirror" in page
     nodes: dict[str, dict[str, str]] = {
-        node["nodeName"]: {each["name"]: each["value"] for each in node["metrics"]}
+        node["nodeName"]: {metric["name"]: metric["value"] for metric in node["metrics"]}
         for query in queries
         for node in query["nodes"]
         if node["metrics"]

@@ -9,7 +9,7 @@ import pytest
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.session import Stop
+from cykafka.spark.jobs.run.session import Stop
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def test_each_record_is_counted_in_one_category(
 
     assert summary.counts == {"sent": 1, "exhausted": 1, "skipped": 2}
     assert (summary.records, summary.bad) == (6, 2)
-    assert [each.value() for each in bench.read(topic)] == [b"v0"]
+    assert [message.value() for message in bench.read(topic)] == [b"v0"]
     parked = bench.read(parking)
-    assert [each.value() for each in parked] == [b"v2", b"stray", b"v5"]
+    assert [message.value() for message in parked] == [b"v2", b"stray", b"v5"]
     assert ("dlq_error", b"timeout") in parked[0].headers(), "the record has changed"
 
 
@@ -95,8 +95,8 @@ def test_letter_of_a_missing_topic_or_partition_stops_no_other(
     summary = bench.run("redrive", **keys, **({"parking_topic": parking} if parked else {}))
 
     assert (summary.records, summary.bad, summary.counts["sent"]) == (3, 2, 1)
-    assert [each.value() for each in bench.read(topic)] == [b"v1"]
-    left = [each.value() for each in bench.read(parking)]
+    assert [message.value() for message in bench.read(topic)] == [b"v1"]
+    left = [message.value() for message in bench.read(parking)]
     assert left == ([b"v0", b"v2"] if parked else [])
 
 
@@ -108,7 +108,7 @@ def test_missing_partition_does_not_matter_if_letters_go_by_key(
     summary = bench.run("redrive", topics=dead, checkpoint=checkpoint, keep_partitions=False)
 
     assert (summary.bad, summary.counts["sent"]) == (0, 1)
-    assert [each.value() for each in bench.read(topic)] == [b"v2"]
+    assert [message.value() for message in bench.read(topic)] == [b"v2"]
 
 
 def test_stream_sees_topics_created_while_it_runs(
@@ -133,8 +133,8 @@ def test_stream_sees_topics_created_while_it_runs(
     summary = bench.work("redrive", run)
 
     assert (summary.outcome, summary.bad, summary.counts["sent"]) == ("stopped", 1, 1)
-    assert [each.value() for each in bench.read(parking)] == [b"v0"]
-    assert [each.value() for each in bench.read(late)] == [b"v1"]
+    assert [message.value() for message in bench.read(parking)] == [b"v0"]
+    assert [message.value() for message in bench.read(late)] == [b"v1"]
 
 
 def test_empty_dead_letter_topic_sends_nothing(
@@ -173,7 +173,7 @@ def test_dead_letters_of_mirror_are_redriven(
     bench.send(dead, [letter(topic, 7, before=[("dlq_timestamp", b"9223372036854775807")])])
     bench.run("redrive", topics=dead, checkpoint=str(tmp_path / "redrive"), keep_timestamps=True)
 
-    was, now = (each for each in bench.read(topic, 3) if each.partition() == 1)
+    was, now = (message for message in bench.read(topic, 3) if message.partition() == 1)
     assert was.timestamp() == now.timestamp(), "the timestamp is that of the dead letter"
     assert (was.partition(), was.key(), was.value()) == (now.partition(), now.key(), now.value())
     assert now.headers() == [("a", None), ("redrive_attempts", b"1")]

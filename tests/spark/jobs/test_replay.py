@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from spark_jobs import Bench
 
-from cykafka.spark.jobs import replay
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.replay_parts import Part
-from cykafka.spark.jobs.session import Stop, Stopped
+from cykafka.spark.jobs.problems import ConfigError, Stopped
+from cykafka.spark.jobs.replay import replaying
+from cykafka.spark.jobs.replay.read_files import Part, step_of
+from cykafka.spark.jobs.run.session import Stop
 
 START_MS = 1_700_000_000_000
 
@@ -38,6 +38,20 @@ def content(messages: list[Any]) -> list[tuple[Any, ...]]:
     return [(m.partition(), m.key(), m.value(), m.headers(), m.timestamp()) for m in messages]
 
 
+def fail_at(bench: Bench, monkeypatch: pytest.MonkeyPatch, run: Any, step: str) -> None:
+    """Run the job until it announces a step with these words, which then fails."""
+    watched = run.watched
+
+    def fails(what: str, work: Any) -> Any:
+        if step in what:
+            raise RuntimeError("a task died")
+        return watched(what, work)
+
+    monkeypatch.setattr(run, "watched", fails)
+    with pytest.raises(RuntimeError, match="a task died"):
+        bench.work("replay", run)
+
+
 def test_replayed_records_are_unchanged(
     bench: Bench,
     topic: str,
@@ -50,7 +64,7 @@ def test_replayed_records_are_unchanged(
     summary = bench.run("replay", to=other_topic, **archive, **way)
 
     assert (summary.records, summary.bad, summary.counts) == (120, 0, {"sent": 120})
-    assert summary.ranges == {(topic, each): (0, 30) for each in range(4)}
+    assert summary.ranges == {(topic, partition): (0, 30) for partition in range(4)}
     sent = bench.read(other_topic, 120)
     assert content(sent) == content(bench.read(topic)[:120])
     assert sent[0].headers()[0] == ("n", b"0")
@@ -72,7 +86,7 @@ def test_a_window_of_the_archive_is_replayed(
 
     assert by_offset.ranges == {(topic, 1): (3, 5), (topic, 2): (3, 5)}
     assert by_time.ranges == {(topic, 0): (10, 12)}
-    assert [each.value() for each in bench.read(other_topic)] == [
+    assert [message.value() for message in bench.read(other_topic)] == [
         b"v0-10", b"v0-11", b"v1-3", b"v1-4", b"v2-3", b"v2-4",
     ]  # fmt: skip
 
@@ -113,7 +127,7 @@ def test_partitions_and_timestamps_may_be_reassigned(
         assert message.timestamp()[1] >= before - 60_000
     assert all(len(partitions) == 1 for partitions in by_key.values())
     # Partitions follow the keys: k0-1 and k0-2 were both in partition 0 before.
-    assert len({tuple(each) for key, each in by_key.items() if key.startswith(b"k0")}) > 1
+    assert len({tuple(item) for key, item in by_key.items() if key.startswith(b"k0")}) > 1
 
 
 def test_rate_limit_holds(bench: Bench, other_topic: str, archive: dict[str, str]) -> None:
@@ -138,24 +152,15 @@ def test_restart_continues_after_the_last_step(
         **way,
     }
     run = bench.prepare("replay", **keys)
-    watched = run.watched
-
-    def fails_at_the_third(what: str, work: Any) -> Any:
-        if "step 3 of 3" in what:
-            raise RuntimeError("third step")
-        return watched(what, work)
-
-    monkeypatch.setattr(run, "watched", fails_at_the_third)
-    with pytest.raises(RuntimeError, match="third step"):
-        bench.work("replay", run)
+    fail_at(bench, monkeypatch, run, "step 3 of 3")
     assert (run.summary.records, run.summary.outcome) == (80, "failed")
-    assert run.summary.ranges == {(topic, each): (0, 20) for each in range(4)}
+    assert run.summary.ranges == {(topic, partition): (0, 20) for partition in range(4)}
 
     rest = bench.run("replay", **keys)
     nothing = bench.run("replay", **keys)
 
     assert (rest.records, nothing.records) == (40, 0)
-    assert rest.ranges == {(topic, each): (20, 30) for each in range(4)}
+    assert rest.ranges == {(topic, partition): (20, 30) for partition in range(4)}
     assert content(bench.read(other_topic, 120)) == content(bench.read(topic))
 
 
@@ -173,23 +178,60 @@ def test_a_step_may_be_smaller_than_the_number_of_partitions(
 
     assert (summary.records, summary.batches) == (8, 2)
     assert content(bench.read(other_topic, 8)) == [
-        each for each in content(bench.read(topic)) if each[2].endswith((b"-28", b"-29"))
+        message for message in content(bench.read(topic)) if message[2].endswith((b"-28", b"-29"))
     ]
 
 
-def test_failed_replay_reports_the_records_with_an_unknown_outcome(
-    bench: Bench,
-    cluster: Any,
-    unique: Any,
-    archive: dict[str, str],
-    way: dict[str, Any],
-) -> None:
-    narrow = unique("narrow")
-    cluster.create_topic(narrow, 1, config={"retention.ms": -1})
+@pytest.fixture
+def narrow(cluster: Any, unique: Any) -> str:
+    """A topic of one partition."""
+    name = unique("narrow")
+    cluster.create_topic(name, 1, config={"retention.ms": -1})
+    return str(name)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_missing_partitions_are_reported_before_anything_is_sent(
+    bench: Bench, narrow: str, unique: Any, archive: dict[str, str], way: dict[str, Any],
+    dry_run: bool,
+) -> None:  # fmt: skip
+    created = unique("created")  # by the broker, with its number of partitions
+    for topic in (narrow, created):
+        with pytest.raises(
+            ConfigError, match=f"{topic}' has 1 partition.* to partition 3.*--no-k"
+        ):
+            bench.run("replay", to=topic, dry_run=dry_run, **archive, **way)
+    assert bench.read(narrow) == []
+
+    by_key = bench.run("replay", to=narrow, keep_partitions=False, **archive, **way)
+    fits = bench.run("replay", to=narrow, partitions="0", **archive, **way)
+
+    assert (by_key.records, fits.records) == (120, 30)
+
+
+def test_summary_of_a_failed_replay_counts_what_was_sent(
+    bench: Bench, narrow: str, archive: dict[str, str], way: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    # Somebody creates the topic again with fewer partitions, after the check.
+    monkeypatch.setattr(replaying, "_check_parts", lambda *_: None)
     run = bench.prepare("replay", to=narrow, **archive, **way)
 
-    with pytest.raises(Exception, match=narrow):
+    with pytest.raises(Exception, match=r"offset \d+ of .* \[\d\]"):
         bench.work("replay", run)
+
+    sent = len(bench.read(narrow))
+    assert sent == 30
+    assert (run.summary.outcome, run.summary.counts) == ("failed", {"sent": sent})
+    assert run.summary.unknown == 0
+
+
+def test_replay_whose_tasks_die_reports_an_unknown_outcome(
+    bench: Bench, narrow: str, archive: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bench.prepare("replay", to=narrow, keep_partitions=False, **archive)
+
+    fail_at(bench, monkeypatch, run, "step")
 
     assert (run.summary.outcome, run.summary.records, run.summary.unknown) == ("failed", 0, 120)
     assert "  unknown      up to 120 more may have been sent" in run.summary.lines()
@@ -254,9 +296,26 @@ def test_a_topic_whose_name_is_a_number_is_replayed(
     by_name = bench.run("replay", topics=topic, to=other_topic, path=places["path"], **way)
     bench.run("replay", path=places["path"])
 
-    assert by_name.ranges == {(topic, each): (0, 3) for each in range(4)}
+    assert by_name.ranges == {(topic, partition): (0, 3) for partition in range(4)}
     assert content(bench.read(other_topic, 12)) == content(was)
     assert len(bench.read(topic)) == 24
+
+
+def test_times_beyond_those_of_spark_are_kept(
+    bench: Bench, cluster: Any, unique: Any, places: dict[str, str], way: dict[str, Any]
+) -> None:
+    topic, other = unique("far"), unique("far")
+    for name in (topic, other):
+        cluster.create_topic(
+            name, 1, config={"retention.ms": -1, "message.timestamp.after.max.ms": 2**63 - 1}
+        )
+    times = [1_000, 10**16, 2_000, 1_700_000_000_000_000]
+    bench.send(topic, [{"value": b"x", "headers": [("a", b"b")], "timestamp": at} for at in times])
+    bench.run("archive", topics=topic, file_names="deterministic", **places)
+
+    bench.run("replay", to=other, path=places["path"], **way)
+
+    assert content(bench.read(other)) == content(bench.read(topic))
 
 
 @pytest.mark.parametrize("file_names", ["spark", "deterministic"])
@@ -309,7 +368,7 @@ def test_step_reads_only_its_own_parts(bench: Bench, tmp_path: Path) -> None:
     run = bench.prepare("replay", path=str(tmp_path / "archive"))
     step = [Part("t", 0, 1_000, 1_005, 0, 0), Part("t", 1, 0, 5, 0, 0)]
 
-    rows = replay._chosen(records, step, replay._bounds(run, step)).collect()
+    rows = replaying._chosen(records, step, replaying._bounds(run, step)).collect()
 
     found = sorted((row.partition, row.offset) for row in rows)
     assert found == [(0, at) for at in range(1_000, 1_005)] + [(1, at) for at in range(5)]
@@ -327,29 +386,27 @@ def test_a_step_of_many_parts_is_read_by_topics(
     expected = [("a", 0, 0), ("a", 0, 1), ("a", 2, 2), ("a", 2, 3), ("b", 3, 3), ("b", 3, 4)]
 
     for places, passed in ((200, 6), (2, 4 * 4 + 4 * 2), (1, 2 * 4 * 5)):
-        monkeypatch.setattr(replay, "_MOST_PLACES", places)
-        chosen = replay._chosen(records, step, replay._bounds(run, step)).collect()
+        monkeypatch.setattr(replaying, "_MOST_PLACES", places)
+        chosen = replaying._chosen(records, step, replaying._bounds(run, step)).collect()
         assert sorted((row.topic, row.partition, row.offset) for row in chosen) == expected
-        assert records.where(replay._within(step)).count() == passed
+        assert records.where(replaying._within(step)).count() == passed
 
 
 def test_tasks_without_a_partition_take_no_share_of_the_rate(bench: Bench) -> None:
     from pyspark.sql import functions as F
 
-    from cykafka.spark.jobs.pace import RATE
-
     run = bench.prepare("replay", path="/p", rate=100)
     parts = [Part("t", partition, 0, 10, 0, 0) for partition in range(8)]
-    hashes = replay._bounds(run, parts).select(
+    hashes = replaying._bounds(run, parts).select(
         "partition", F.expr("pmod(hash(topic, partition), 2)")
     )
     together = [row[0] for row in hashes.collect() if row[1] == 0]
-    bounds = replay._bounds(run, [parts[each] for each in together])
+    bounds = replaying._bounds(run, [parts[name] for name in together])
 
-    with replay._pace(run, bounds, 2) as (_, options):
-        assert float(options[RATE]) == 100
-    with replay._pace(run, replay._bounds(run, parts), 2) as (_, options):
-        assert float(options[RATE]) == 50
+    with replaying._pace(run, bounds, 2) as rate:
+        assert rate == 100
+    with replaying._pace(run, replaying._bounds(run, parts), 2) as rate:
+        assert rate == 50
 
 
 def test_a_checkpoint_of_another_replay_is_refused(
@@ -424,5 +481,24 @@ def test_note_of_a_checkpoint_is_plain_json(
 
     note = json.loads((tmp_path / "c" / "replay.json").read_text())
 
-    assert note["next"] == {topic: {str(each): 2 for each in range(4)}}
+    assert note["next"] == {topic: {str(partition): 2 for partition in range(4)}}
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["replay.json"]
+
+
+def test_step_opens_only_its_own_files(bench: Bench, topic: str, places: dict[str, str]) -> None:
+    """Otherwise each step would open all files of the archive."""
+    for _ in range(2):
+        bench.fill(topic, 10, 1)
+        bench.run("archive", topics=topic, file_names="deterministic", **places)
+    run = bench.prepare("replay", path=places["path"], where="true", to=topic)
+    records = replaying._selected(run)
+    (part,) = replaying._parts(run, records, {})
+    low, high = step_of([part], 0, 2), step_of([part], 1, 2)
+
+    (second,) = Path(places["path"]).rglob("*-10-19.parquet")
+    second.write_bytes(b"no Parquet file" * 100)
+
+    assert (part.start, part.end, part.records, len(part.spans)) == (0, 20, 20, 2)
+    assert replaying._chosen(records, low, replaying._bounds(run, low)).count() == 10
+    with pytest.raises(Exception, match="10-19"):
+        replaying._chosen(records, high, replaying._bounds(run, high)).count()

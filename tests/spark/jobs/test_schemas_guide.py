@@ -16,10 +16,10 @@ from guides import ROOT
 from schema_registry import SchemaRegistry, schema_registry
 from spark_jobs import Bench
 
-from cykafka.spark.jobs.config import JOBS, JobConfig
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.report import Progress
-from cykafka.spark.jobs.session import Run
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS, JobConfig
+from cykafka.spark.jobs.observing.report import ProgressLine
+from cykafka.spark.jobs.run.session import JobRun
 
 ORDER = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"}, {"name": "total", "type": "double"}]}  # fmt: skip
@@ -64,10 +64,10 @@ def test_guide(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
         number = registry.add(f"{names['orders']}-value", ORDER)
         large = registry.add(f"{names['large-orders']}-value", JSON, "JSON")
         again = registry.add(f"{names['orders-again']}-value", {**ORDER, "doc": "again"})
-        orders = [{"id": each, "total": each * 70.0} for each in (1, 2, 20)]
-        bench.send(names["orders"], [{"value": avro(number, each)} for each in orders])
+        orders = [{"id": item, "total": item * 70.0} for item in (1, 2, 20)]
+        bench.send(names["orders"], [{"value": avro(number, order)} for order in orders])
         done = {
-            job: bench.work(job, Run(bench.spark, config, Progress(0, io.StringIO())))
+            job: bench.work(job, JobRun(bench.spark, config, ProgressLine(0, io.StringIO())))
             for job, config in configurations(bench, registry, names, tmp_path).items()
         }
 
@@ -81,5 +81,5 @@ def test_guide(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
     assert json.loads(sent.value()[5:]) == orders[1]
     (letter,) = bench.read(names["orders.dlq"], 1)
     assert b"/total: 1400" in dict(letter.headers())["dlq_error"]
-    replayed = [each.value() for each in bench.read(names["orders-again"], 3)]
-    assert replayed == [avro(again, each) for each in orders]
+    replayed = [message.value() for message in bench.read(names["orders-again"], 3)]
+    assert replayed == [avro(again, order) for order in orders]

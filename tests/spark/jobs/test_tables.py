@@ -44,9 +44,9 @@ def offsets(bench: Bench, form: str, path: str) -> Counter[tuple[str, int, int]]
 def forget_commit(places: dict[str, str]) -> None:
     """Restore the state of a crash between the table's commit and the checkpoint's."""
     commits = Path(places["checkpoint"], "commits")
-    last = max(int(each.name) for each in commits.glob("[0-9]*"))
-    for each in (commits / str(last), commits / f".{last}.crc"):
-        each.unlink(missing_ok=True)
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for path in (commits / str(last), commits / f".{last}.crc"):
+        path.unlink(missing_ok=True)
 
 
 def test_records_return_from_a_table_unchanged(
@@ -68,11 +68,12 @@ def test_records_return_from_a_table_unchanged(
     again = bench.run("replay", path=places["path"], format=form, topics=topic, to=other_topic)
     assert again.counts == {"sent": 61}
     sent, copies = bench.read(topic), bench.read(other_topic)
-    assert [(each.partition(), each.key(), each.value(), each.headers(), each.timestamp())
-            for each in copies] == [
-        (each.partition(), each.key(), each.value(), each.headers(), each.timestamp())
-        for each in sent
-    ]  # fmt: skip
+    assert [content(message) for message in copies] == [content(message) for message in sent]
+
+
+def content(message: Any) -> Any:
+    return (message.partition(), message.key(), message.value(), message.headers(),
+            message.timestamp())  # fmt: skip
 
 
 def test_table_of_another_writer_is_refused(
@@ -315,7 +316,7 @@ def test_batch_of_two_drivers_is_committed_once(
     bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
 ) -> None:
     """A driver that was taken for dead commits between the other one's look and its commit."""
-    from cykafka.spark.jobs.iceberg import Table
+    from cykafka.spark.jobs.tables.iceberg import Table
 
     keys = {"topics": topic, "format": usable("iceberg", tables), **places}
     bench.fill(topic, 5)
@@ -393,7 +394,7 @@ def test_processes_of_a_machine_commit_to_a_local_table_one_by_one(
     bench: Bench, topic: str, places: dict[str, str], tables: dict[str, Any]
 ) -> None:
     """A local rename would replace what the other process has committed."""
-    from cykafka.spark.jobs.iceberg import Table
+    from cykafka.spark.jobs.tables.iceberg import Table
 
     bench.fill(topic, 1)
     bench.run("archive", topics=topic, format=usable("iceberg", tables), **places)
@@ -426,10 +427,10 @@ def test_parquet_is_partitioned_by_expressions(
 
     found = {path.parent.relative_to(places["path"]) for path in
              Path(places["path"]).rglob("*.parquet")}  # fmt: skip
-    assert {each.parts[:2] for each in found} == {
+    assert {path.parts[:2] for path in found} == {
         (f"topic={topic}", "timestamp_hour=2023-11-14-22")
     }
-    assert {each.parts[2].partition("=")[0] for each in found} == {"key_bucket"}
+    assert {path.parts[2].partition("=")[0] for path in found} == {"key_bucket"}
     assert bench.run("replay", path=places["path"], to=other_topic).records == 20
 
 

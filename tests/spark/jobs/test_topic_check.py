@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cykafka.admin import AdminClient
-from cykafka.spark.consumers import OpenConsumer
-from cykafka.spark.jobs import topic_check
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
+from cykafka.spark.clients.consumers import OpenConsumer
+from cykafka.spark.jobs.config import topic_check
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.topic_check import check_partitions, check_topics
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.topic_check import check_topics
 
 GIVEN: dict[str, dict[str, Any]] = {
     "mirror": {"topics": "read", "checkpoint": "/c", "dead_letter_topic": "no-letters"},
@@ -40,7 +40,7 @@ def check(job: str, servers: str, **keys: Any) -> None:
 def test_all_missing_topics_are_named(strict: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check("mirror", strict, to="none")
-    assert [each.partition(":")[0] for each in caught.value.problems] == [
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
         "key \"to\" = 'none'",
         "key \"dead_letter_topic\" = 'no-letters'",
     ]
@@ -69,7 +69,7 @@ def test_source_topics_must_exist(strict: str, job: str) -> None:
 
     with pytest.raises(ConfigError) as caught:
         check(job, strict, **{**keys, "topics": "none,read,misspelt"})
-    assert [each.partition(",")[0] for each in caught.value.problems] == [
+    assert [problem.partition(",")[0] for problem in caught.value.problems] == [
         "key \"topics\": topic 'none' does not exist",
         "key \"topics\": topic 'misspelt' does not exist",
     ]
@@ -82,7 +82,7 @@ def test_missing_sources_and_targets_are_named_together(strict: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check("mirror", strict, topics="a", to="b", dead_letter_topic="c")
 
-    assert [each.split()[1].strip(":") for each in caught.value.problems] == [
+    assert [problem.split()[1].strip(":") for problem in caught.value.problems] == [
         '"topics"',
         '"to"',
         '"dead_letter_topic"',
@@ -117,6 +117,17 @@ def test_error_names_brokers_that_do_not_answer(job: str, monkeypatch: pytest.Mo
         RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: .*Connection refused"
     ):
         check(job, "127.0.0.1:1", **({"to": "t"} if job == "replay" else {}))
+
+
+def test_error_names_brokers_that_do_not_tell_their_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_check, "_REQUEST_S", 2.0)
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", **GIVEN["replay"]}
+    config: Any = load(JOBS["replay"], None, given, {})
+
+    with pytest.raises(RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: "):
+        check_partitions(config, {"t": 1})
 
 
 def test_a_dry_run_sends_nothing(strict: str) -> None:
@@ -160,3 +171,34 @@ def test_missing_topics_only_warn_if_brokers_hide_auto_create(
         check("replay", strict, to="none")
 
     assert "topics that do not exist: none" in "\n".join(caplog.messages)
+
+
+def test_the_target_needs_the_partitions_of_the_source(strict: str, tidy: Any) -> None:
+    tidy.create_topic("wide", 3)
+    keys = {"topics": "read,wide", "to": "there", "dead_letter_topic": "letters"}
+
+    for dry_run in (False, True):
+        with pytest.raises(ConfigError, match=r"topic 'there' has 1 partition.* to partition 2"):
+            check("mirror", strict, **keys, keep_partitions=True, dry_run=dry_run)
+    check("mirror", strict, **keys)
+    check("mirror", strict, **{**keys, "to": "wide", "topics": "read"}, keep_partitions=True)
+
+
+def test_tighter_limits_of_the_target_are_a_warning(
+    strict: str, tidy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = {"max.message.bytes": 1_000, "message.timestamp.before.max.ms": 5_000}
+    tidy.create_topic("tight", 1, config=limits)
+    keys = {"dead_letter_topic": "letters", "to": "tight"}
+    size = "topic tight has max.message.bytes = 1000, and topic read has 1048588"
+
+    check("mirror", strict, **keys, keep_timestamps=False)
+    assert [message.partition(":")[0] for message in caplog.messages] == [size]
+    caplog.clear()
+    check("mirror", strict, **keys)
+    size_too, time = caplog.messages
+    assert size_too.startswith(size)
+    assert time.startswith("topic tight has message.timestamp.before.max.ms = 5000")
+    caplog.clear()
+    check("mirror", strict, **{**keys, "topics": "tight", "to": "read"})
+    assert caplog.messages == []

@@ -14,7 +14,7 @@ LATEST, EARLIEST = -1, -2
 Same = Callable[..., list[Any]]
 
 
-def each(partitions: int, value: int) -> dict[str, int]:
+def at_each(partitions: int, value: int) -> dict[str, int]:
     return {str(number): value for number in range(partitions)}
 
 
@@ -27,7 +27,7 @@ def offsets(rows: list[Any], partition: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("headers", ["false", "true"])
 def test_every_kind_of_key_value_and_headers(same: Same, topics: Any, headers: str) -> None:
-    rows = same(subscribe=topics.mixed, includeHeaders=headers)
+    rows = same(subscribe=topics.mixed, includeHeaders=headers, nullHeaders="true")
 
     assert len(rows) == 121
     assert ("headers" in rows[0]) == (headers == "true")
@@ -132,7 +132,7 @@ def test_offsets_of_several_topics(same: Same, topics: Any) -> None:
 
 
 def test_equal_offsets_read_no_records(same: Same, topics: Any) -> None:
-    ends = {topics.mixed: each(4, 0)}
+    ends = {topics.mixed: at_each(4, 0)}
 
     assert same(subscribe=topics.mixed, startingOffsets=ends, endingOffsets=ends) == []
 

@@ -135,7 +135,7 @@ def outcome(action: Callable[[], int]) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("difference", BATCHES, ids=lambda each: each.what)
+@pytest.mark.parametrize("difference", BATCHES, ids=lambda item: item.what)
 def test_batch(read: Callable[..., Any], topics: Any, difference: Difference) -> None:
     given = asked(difference.options, topics)
     found = [outcome(lambda by=by: len(read(by, **given).collect())) for by in (JVM, OURS)]
@@ -143,7 +143,7 @@ def test_batch(read: Callable[..., Any], topics: Any, difference: Difference) ->
     assert found == [difference.theirs, difference.ours]
 
 
-@pytest.mark.parametrize("difference", STREAMS, ids=lambda each: each.what)
+@pytest.mark.parametrize("difference", STREAMS, ids=lambda item: item.what)
 def test_stream(stream: Callable[..., Any], topics: Any, difference: Difference) -> None:
     given = asked(difference.options, topics)
 
@@ -211,6 +211,18 @@ def test_partition_minus_1_of_the_sink_is_no_partition(
     write(OURS, frame, topic=names[OURS])
 
     assert len(stored(names[OURS])) == 1
+
+
+def test_records_without_headers(read: Callable[..., Any], topics: Any) -> None:
+    """The JVM's source has null for them, and so has ours with nullHeaders=true."""
+    options = {"subscribe": topics.shrunk, "includeHeaders": "true"}
+    kinds = {
+        name: any(row.headers is None for row in read(by, **options, **more).collect())
+        for name, by, more in (
+            ("theirs", JVM, {}), ("ours", OURS, {}), ("null", OURS, {"nullHeaders": "true"}),
+        )
+    }  # fmt: skip
+    assert kinds == {"theirs": True, "ours": False, "null": True}
 
 
 def test_sink_without_headers(

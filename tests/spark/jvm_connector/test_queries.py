@@ -71,7 +71,7 @@ class Query:
             .start()
         )
         assert query.awaitTermination(120), "the stream does not end"
-        progress = {each["batchId"]: each for each in query.recentProgress}
+        progress = {report["batchId"]: report for report in query.recentProgress}
         return [_batch(rows[number], progress[number]) for number in sorted(rows)]
 
     def forget_last_commit(self) -> None:
@@ -85,19 +85,19 @@ def _batch(rows: list[Any], progress: Any) -> Batch:
     sources, operators = progress["sources"], progress["stateOperators"]
     return Batch(
         rows,
-        [_plain(each["endOffset"]) for each in sources],
-        [_plain(each["latestOffset"]) for each in sources],
-        [each["numInputRows"] for each in sources],
+        [_plain(source["endOffset"]) for source in sources],
+        [_plain(source["latestOffset"]) for source in sources],
+        [source["numInputRows"] for source in sources],
         progress["eventTime"].get("watermark"),
-        [each["numRowsDroppedByWatermark"] for each in operators],
-        [each["numRowsTotal"] for each in operators],
+        [operator["numRowsDroppedByWatermark"] for operator in operators],
+        [operator["numRowsTotal"] for operator in operators],
     )
 
 
 def _plain(offset: Any) -> Any:
     """The offsets without the start that cykafka adds to the first micro-batch."""
     found = json.loads(offset) if isinstance(offset, str) else offset
-    return found and {topic: each for topic, each in found.items() if " " not in topic}
+    return found and {topic: item for topic, item in found.items() if " " not in topic}
 
 
 class Streams(NamedTuple):
@@ -216,8 +216,8 @@ def test_stateful_stream_over_a_restart(
     assert ours.run(OURS) == after
     assert moved.run(OURS) == after
     assert after[0].rows == before[-1].rows
-    assert sum(len(each.rows) for each in before[:-1] + after) == made
-    assert sum(sum(each.late) for each in before[:-1] + after) == late
+    assert sum(len(batch.rows) for batch in before[:-1] + after) == made
+    assert sum(sum(batch.late) for batch in before[:-1] + after) == late
 
 
 def test_batches(read: Make, spark: Any, streams: Streams, sell: Make) -> None:

@@ -39,6 +39,7 @@ def test_micro_batches_by_rate(stream: Make, topics: Any) -> None:
         subscribe=f"{topics.mixed},{topics.shrunk},{topics.empty}",
         startingOffsets="earliest",
         includeHeaders="true",
+        nullHeaders="true",
         maxOffsetsPerTrigger=40,
     )
 

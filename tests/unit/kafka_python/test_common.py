@@ -123,7 +123,7 @@ def test_names_of_the_documentation_are_aliases() -> None:
 
 
 def test_check_error_accepts_a_response_without_error() -> None:
-    common.check_error(common.ProduceResponse(b"t", 0, 0, 7))
+    assert common.check_error(common.ProduceResponse(b"t", 0, 0, 7)) is None
 
 
 @pytest.mark.parametrize("number", BROKER_ERRORS)
@@ -137,7 +137,7 @@ def test_check_error_raises_the_class_of_the_number(number: int) -> None:
     assert caught.value.args == (response,)
 
 
-def test_check_error_raises_unknown_error_with_the_response_for_other_numbers() -> None:
+def test_check_error_raises_unknown_error_for_other_numbers() -> None:
     response = common.ProduceResponse(b"orders", 3, 87, -1)
 
     with pytest.raises(common.UnknownError) as caught:

@@ -37,8 +37,8 @@ class Broker:
         return peer
 
     def close(self) -> None:
-        for each in (self.listener, *self.accepted):
-            each.close()
+        for item in (self.listener, *self.accepted):
+            item.close()
 
     def has_a_waiting_connection(self) -> bool:
         self.listener.settimeout(0)

@@ -170,7 +170,7 @@ def test_message_set_is_decoded_with_its_offsets() -> None:
         OffsetAndMessage(5, Message(0, 0, None, b"a")),
         OffsetAndMessage(8, Message(0, 0, b"k", b"b")),
     ]
-    assert all(isinstance(each, OffsetAndMessage) for each in decoded(encoded))
+    assert all(isinstance(item, OffsetAndMessage) for item in decoded(encoded))
     assert decoded(b"") == []
 
 
@@ -181,8 +181,8 @@ def test_cut_off_message_ends_the_message_set() -> None:
         with pytest.raises(ConsumerFetchSizeTooSmall):
             decoded(first[:length])
     for length in range(len(second)):
-        assert [each.offset for each in decoded(first + second[:length])] == [5]
-    assert [each.offset for each in decoded(first + second)] == [5, 6]
+        assert [item.offset for item in decoded(first + second[:length])] == [5]
+    assert [item.offset for item in decoded(first + second)] == [5, 6]
 
 
 def test_every_damaged_byte_of_a_message_is_found() -> None:
@@ -253,7 +253,7 @@ def test_compressed_messages_of_magic_1_have_relative_offsets(codec: int) -> Non
     inner = message(0, b"a", magic=1) + message(2, b"c", magic=1)
     encoded = message(12, compressed(codec, inner), attributes=codec, magic=1)
 
-    assert [(each.offset, each.message.value) for each in decoded(encoded)] == [
+    assert [(item.offset, item.message.value) for item in decoded(encoded)] == [
         (10, b"a"),
         (12, b"c"),
     ]
@@ -279,7 +279,7 @@ def test_too_many_messages_inside_of_each_other() -> None:
 def test_compressed_message_without_value_has_no_messages() -> None:
     encoded = message(6, None, attributes=CODEC_GZIP) + message(7, b"a")
 
-    assert [each.offset for each in decoded(encoded)] == [7]
+    assert [item.offset for item in decoded(encoded)] == [7]
 
 
 def compressed(codec: int, encoded: bytes) -> bytes:
@@ -324,7 +324,7 @@ def test_create_message_set_makes_messages(pairs: list[tuple[bytes, bytes]]) -> 
     made = create_message_set(pairs)
 
     assert made == [Message(0, 0, key, value) for value, key in pairs]
-    assert all(type(each) is Message for each in made)
+    assert all(type(item) is Message for item in made)
     assert create_message_set(iter(pairs)) == made
 
 
@@ -455,8 +455,8 @@ META = [
 def fetch_responses(encoded: bytes) -> list[FetchResponse]:
     """Decode a fetch response together with its messages."""
     return [
-        each._replace(messages=list(each.messages))
-        for each in KafkaProtocol.decode_fetch_response(encoded)
+        item._replace(messages=list(item.messages))
+        for item in KafkaProtocol.decode_fetch_response(encoded)
     ]
 
 
@@ -612,4 +612,4 @@ def test_messages_survive_the_wire(
 ) -> None:
     encoded = KafkaProtocol._encode_message_set(create_message_set(pairs, codec))
 
-    assert [(each.message.value, each.message.key) for each in decoded(encoded)] == pairs
+    assert [(item.message.value, item.message.key) for item in decoded(encoded)] == pairs

@@ -218,7 +218,9 @@ def test_stop_inside_the_function_does_not_wait(timers: list[util.ReentrantTimer
 
 
 def test_stop_before_start_does_nothing() -> None:
-    util.ReentrantTimer(1, print).stop()
+    timer = util.ReentrantTimer(1, print)
+    timer.stop()
+    assert timer.thread is None
 
 
 @pytest.mark.parametrize("interval", [0, -1])

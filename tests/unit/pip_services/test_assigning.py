@@ -11,13 +11,13 @@ from pip_services4_observability.count import CompositeCounters
 from cykafka import KafkaError, TopicPartition
 from pip_services4_kafka._log import Log
 from pip_services4_kafka.queues import _receiver
+from pip_services4_kafka.queues._commits import encode_ranges
 from pip_services4_kafka.queues._measures import Measures
-from pip_services4_kafka.queues._metadata import encode
-from pip_services4_kafka.queues._receiver import Receiver, Settings
+from pip_services4_kafka.queues._receiver import Receiver, ReceiverSettings
 
 pytestmark = pytest.mark.ours
 
-METADATA = encode(2, [(3, 8)], 100)[0]
+METADATA = encode_ranges(2, [(3, 8)], 100)[0]
 
 
 class Place(NamedTuple):
@@ -32,10 +32,10 @@ class Session:
     subscription = SimpleNamespace(options={})
 
     def __init__(self, *ends: int | None) -> None:
-        self.ends = list(ends)  # one for each question; None: the broker does not know it yet
+        self.ends = list(ends)  # one per request; None: the broker does not know it yet
         self.committed: list[tuple[int, str | None]] = []
 
-    def ask(self, doing: str, call: Any) -> Any:
+    def request(self, doing: str, call: Any) -> Any:
         if doing == "reading the committed offsets":
             return [TopicPartition("t", 0, 2, metadata=METADATA)]
         end = self.ends.pop(0)
@@ -49,13 +49,13 @@ class Session:
 def assigned(session: Any) -> Receiver:
     letters: Any = None
     measures = Measures(lambda: "q", CompositeCounters(), Log())
-    receiver = Receiver(Settings(), {}, lambda _: [], None, letters, measures)
+    receiver = Receiver(ReceiverSettings(), {}, lambda _: [], None, letters, measures)
     receiver.started(session)
     receiver.assigned([0])
     return receiver
 
 
-def test_broker_that_does_not_know_the_end_yet_is_asked_again(
+def test_broker_that_does_not_know_the_end_yet_is_requested_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     session = Session(None, 0, 8)
@@ -64,7 +64,7 @@ def test_broker_that_does_not_know_the_end_yet_is_asked_again(
     assert (session.ends, session.committed, caplog.records) == ([], [], [])
 
 
-def test_finished_ranges_of_a_shorter_log_are_dropped_here_and_in_the_group(
+def test_finished_ranges_of_a_shorter_log_are_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(_receiver, "_KNOWN_S", 0)
@@ -72,4 +72,4 @@ def test_finished_ranges_of_a_shorter_log_are_dropped_here_and_in_the_group(
     (partition,) = assigned(session).local.partitions()
     assert partition.ranges() == []
     assert [(offset, metadata or "") for offset, metadata in session.committed] == [(2, "")]
-    assert "the logs of partitions [0] are shorter" in caplog.text
+    assert "partitions [0] are shorter than before" in caplog.text

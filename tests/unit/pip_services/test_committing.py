@@ -14,7 +14,7 @@ from pip_services4_observability.count import CompositeCounters
 from cykafka import Message, TopicPartition
 from pip_services4_kafka._log import Log
 from pip_services4_kafka.queues._measures import Measures
-from pip_services4_kafka.queues._receiver import Receiver, Settings
+from pip_services4_kafka.queues._receiver import Receiver, ReceiverSettings
 
 
 class Session:
@@ -29,7 +29,7 @@ class Session:
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.awaited_by: int | None = None
 
-    def ask(self, *_: Any) -> list[TopicPartition]:
+    def request(self, *_: Any) -> list[TopicPartition]:
         return [TopicPartition("t", 0, 0)]
 
     def commit(self, positions: list[TopicPartition]) -> None:
@@ -47,7 +47,7 @@ def receiver() -> Receiver:
     """Three messages of one partition that were handed over, without autocommit."""
     measures = Measures(lambda: "q", CompositeCounters(), Log())
     letters: Any = None
-    made = Receiver(Settings(auto_commit=False), {}, lambda _: [], None, letters, measures)
+    made = Receiver(ReceiverSettings(auto_commit=False), {}, lambda _: [], None, letters, measures)
     session: Any = Session()
     made.started(session)
     made.assigned([0])

@@ -12,7 +12,7 @@ from repeated import examples
 
 from pip_services4_kafka.queues._listener import Listener
 from pip_services4_kafka.queues._local_queue import Backoff, LocalQueue
-from pip_services4_kafka.queues._partition import Lease, Partition, Range
+from pip_services4_kafka.queues._partition import Lease, PartitionState, Range
 
 NEVER = threading.Event()
 AT_ONCE = Backoff(0, 0)
@@ -54,7 +54,7 @@ class Model(RuleBasedStateMachine):
         self.in_hand: list[Message] = []
         self.leases: list[Lease] = []
 
-    def assigned(self) -> dict[int, Partition]:
+    def assigned(self) -> dict[int, PartitionState]:
         return {partition.number: partition for partition in self.queue.partitions()}
 
     def note(self, envelope: str) -> Message:
@@ -89,7 +89,7 @@ class Model(RuleBasedStateMachine):
             offset = broker.end - 1
             broker.fetched = broker.end
             self.queue.expect(number, offset)
-            assert self.queue.add_handed(number, offset) is not None
+            assert self.queue.add_delivered(number, offset) is not None
             self.handed.add(self.message(number, offset))
             self.in_hand.append(self.message(number, offset))
 
@@ -208,7 +208,7 @@ class Model(RuleBasedStateMachine):
             broker.fetched = broker.committed or 0
             broker.truncated = False
 
-    def commit_one(self, partition: Partition) -> None:
+    def commit_one(self, partition: PartitionState) -> None:
         broker = self.brokers[partition.number]
         offset, ranges, _ = self.queue.progress(partition)
         if offset is not None:
@@ -224,7 +224,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def clear(self) -> None:
         for partition in self.queue.partitions():
-            left = {offset for offsets in partition.left() for offset in offsets}
+            left = {offset for offsets in partition.undelivered() for offset in offsets}
             cleared = left | partition.retries.keys()
             self.handed |= {self.message(partition.number, offset) for offset in cleared}
             self.done |= {self.message(partition.number, offset) for offset in cleared}
@@ -285,14 +285,14 @@ def taken(queue: LocalQueue, count: int = 1, timeout: float = 0) -> list[str]:
 
 
 def test_abandoned_message_is_handed_over_once_when_its_delay_is_over() -> None:
-    queue = filled(3, backoff=Backoff(0.05, 10))
+    queue = filled(3, backoff=Backoff(0.5, 10))
     assert taken(queue, 2) == ["m0", "m1"]
     begin = time.monotonic()
     assert queue.fail(0, 1, "m1", 0, True) == 1
     assert queue.fail(0, 1, "m1", 0, True) == 0  # it is abandoned already
     assert taken(queue, 3, timeout=0.01) == ["m2"]
     assert taken(queue, 1, timeout=5) == ["m1"]
-    assert 0.05 <= time.monotonic() - begin < 5
+    assert 0.5 <= time.monotonic() - begin < 5
     assert taken(queue) == []
 
 
@@ -328,10 +328,10 @@ def test_full_partition_is_paused_until_it_is_half_empty() -> None:
     assert time.monotonic() - begin >= 0.02
     assert queue.wait_for_room(1) == []  # it is paused
     taken(queue, 4)
-    assert queue.with_room() == []
+    assert queue.resume_with_room() == []
     taken(queue)
-    assert [p.number for p in queue.with_room()] == [0]
-    assert queue.with_room() == []
+    assert [p.number for p in queue.resume_with_room()] == [0]
+    assert queue.resume_with_room() == []
 
 
 def test_uncompleted_messages_pause_their_partition() -> None:
@@ -340,7 +340,7 @@ def test_uncompleted_messages_pause_their_partition() -> None:
     assert [p.number for p in queue.wait_for_room(0)] == [0]
     for offset in range(5):
         queue.finish(0, offset)
-    assert [p.number for p in queue.with_room()] == [0]
+    assert [p.number for p in queue.resume_with_room()] == [0]
 
 
 def test_session_continues_as_soon_as_there_is_room() -> None:
@@ -536,7 +536,7 @@ def test_paused_partition_that_was_restarted_is_resumed() -> None:
     assert len(queue.wait_for_room(0)) == 1
     queue.restart(0)
     assert queue.peek(1) == []
-    assert [p.number for p in queue.with_room()] == [0]
+    assert [p.number for p in queue.resume_with_room()] == [0]
 
 
 def test_completed_message_cannot_be_abandoned() -> None:
@@ -575,13 +575,13 @@ def test_finished_messages_that_no_commit_covers_are_bounded() -> None:
         assert fetched < 20_000
     (partition,) = full
     assert 1000 <= partition.uncovered < 1200
-    assert queue.with_room() == []
+    assert queue.resume_with_room() == []
     for offset in range(0, 1000, 2):
         queue.finish(0, offset)
-    assert queue.with_room() == [partition]
+    assert queue.resume_with_room() == [partition]
 
 
-def test_listener_that_was_interrupted_before_it_began_keeps_nobody_waiting() -> None:
+def test_listener_interrupted_before_it_began_ends() -> None:
     local = filled(1)
     ended: list[Listener] = []
     listener = Listener(local, None, None, lambda *_: None, ended.append)

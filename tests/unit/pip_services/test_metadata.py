@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pip_services4_kafka.queues._metadata import decode, encode
+from pip_services4_kafka.queues._commits import decode_ranges, encode_ranges
 
 Ranges = list[tuple[int, int]]
 
@@ -26,17 +26,17 @@ def test_what_fits_comes_back_and_the_rest_is_counted(
     given: tuple[int, Ranges], limit: int
 ) -> None:
     position, finished = given
-    text, left_out = encode(position, finished, limit)
+    text, left_out = encode_ranges(position, finished, limit)
     assert len(text) <= limit
     assert text.isascii()  # so its characters are the bytes that the broker counts
-    assert decode(position, text) == finished[: len(finished) - left_out]
+    assert decode_ranges(position, text) == finished[: len(finished) - left_out]
     if left_out:  # the first range that is left out had no room
         one_more = finished[: len(finished) - left_out + 1]
-        assert len(encode(position, one_more, 10**9)[0]) > limit
+        assert len(encode_ranges(position, one_more, 10**9)[0]) > limit
 
 
 def test_nothing_finished_behind_the_position_needs_no_metadata() -> None:
-    assert encode(5, [], 4000) == ("", 0)
+    assert encode_ranges(5, [], 4000) == ("", 0)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_nothing_finished_behind_the_position_needs_no_metadata() -> None:
     ],
 )
 def test_metadata_of_others_and_damaged_metadata_has_no_ranges(text: str | None) -> None:
-    assert decode(5, text) == []
+    assert decode_ranges(5, text) == []
 
 
 @given(st.text().map("cykafka/1 7 {}".format) | st.text())
 def test_any_text_gives_ranges_in_order(text: str) -> None:
     last = 7
-    for start, stop in decode(7, text):
+    for start, stop in decode_ranges(7, text):
         assert last <= start < stop
         last = stop

@@ -36,8 +36,8 @@ def test_errors_that_clients_report_late_belong_to_the_outage(
     outage = Outage(Log())
     outage.watch("one,two", ask)
     outage.report(refused("one"), "a consumer")
-    assert lines.get(timeout=10).startswith("No Kafka broker answers")
-    assert lines.get(timeout=10).startswith("Kafka answers again")
+    assert lines.get(timeout=10).startswith("No Kafka broker responds")
+    assert lines.get(timeout=10).startswith("Kafka responds again")
     outage.report(refused("one"), "another consumer")
     monkeypatch.setattr(_outage, "_LATE_S", 0)
     outage.report(refused("two"), "a third one")  # it is news

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from repeated import examples
 
-from pip_services4_kafka.queues._partition import Partition
+from pip_services4_kafka.queues._partition import PartitionState
 
 
-def finish_one(partition: Partition, offset: int) -> bool:
+def finish_one(partition: PartitionState, offset: int) -> bool:
     if not partition.can_finish(offset):
         return False
     partition.finish(offset, offset + 1)
@@ -24,7 +24,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.partition = Partition(0)
+        self.partition = PartitionState(0)
         self.seen: list[int] = []
         self.open: set[int] = set()
         self.handed: set[int] = set()
@@ -52,7 +52,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.partition.waiting)
     @rule(count=st.integers(1, 9), back=st.integers(0, 9))
     def hand_over(self, count: int, back: int) -> None:
-        offsets, envelopes = self.partition.hand_over(count)
+        offsets, envelopes = self.partition.take(count)
         assert list(offsets) == envelopes
         assert set(offsets) <= self.open
         kept = max(0, len(offsets) - back)
@@ -98,7 +98,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 200))
     def messages_that_nobody_holds_cannot_fail(self, offset: int) -> None:
-        left = {offset for offsets in self.partition.left() for offset in offsets}
+        left = {offset for offsets in self.partition.undelivered() for offset in offsets}
         if offset in left or offset >= (self.partition.position or 0):
             assert not self.partition.can_retry(offset, True)
         if offset >= (self.partition.position or 0):
@@ -108,14 +108,14 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish_one_that_waits(self, data: st.DataObject) -> None:
         """The application cannot have it."""
-        left = sorted({offset for offsets in self.partition.left() for offset in offsets})
+        left = sorted({offset for offsets in self.partition.undelivered() for offset in offsets})
         offset = data.draw(st.sampled_from(left))
         assert not finish_one(self.partition, offset)
 
     @precondition(lambda self: self.seen)
     @rule(batch=st.integers(1, 9))
     def change_owner(self, batch: int) -> None:
-        self.partition = owner = Partition(
+        self.partition = owner = PartitionState(
             0, self.partition.first_unfinished, self.partition.ranges()
         )
         log = [offset for offset in self.seen if offset >= (owner.first_unfinished or 0)]
@@ -148,12 +148,12 @@ class Model(RuleBasedStateMachine):
         if not self.seen:
             return
         position, waiting = self.partition.first_unfinished, []
-        owner = Partition(0, position, self.partition.ranges())
+        owner = PartitionState(0, position, self.partition.ranges())
         log = [offset for offset in self.seen if offset >= position]
         for start in range(0, len(log), 3):
             owner.add(log[start : start + 3], log[start : start + 3])
         while owner.waiting:
-            waiting += owner.hand_over(100)[1]
+            waiting += owner.take(100)[1]
         assert set(waiting) == self.open
         assert owner.first_unfinished == position
         assert owner.pending == len(self.open)
@@ -166,7 +166,7 @@ TestPartition = Model.TestCase
 
 
 def test_partition_without_messages_has_no_progress() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     assert partition.first_unfinished is None
     assert partition.pending == 0
     assert not partition.can_retry(3, True)
@@ -174,23 +174,23 @@ def test_partition_without_messages_has_no_progress() -> None:
 
 
 def test_gap_before_the_first_message_counts_as_finished() -> None:
-    partition = Partition(0, 100)
+    partition = PartitionState(0, 100)
     assert partition.add(range(500, 510), [None] * 10)
     assert partition.first_unfinished == 500
     assert partition.pending == 10
 
 
 def test_attempts_are_counted_until_the_message_is_completed() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     partition.add(range(5), [None] * 5)
-    partition.hand_over(5)
+    partition.take(5)
     assert [partition.count_attempt(2), partition.count_attempt(2)] == [1, 2]
     finish_one(partition, 2)
     assert partition.count_attempt(2) == 1
 
 
 def test_attempts_of_old_completed_messages_are_forgotten() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     for offset in range(20_000):
         partition.count_attempt(offset)
     assert len(partition.attempts) == 10_000
@@ -198,7 +198,7 @@ def test_attempts_of_old_completed_messages_are_forgotten() -> None:
 
 
 def test_attempts_of_all_uncompleted_messages_are_kept() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     partition.add(range(30_000), [None] * 30_000)
     for _ in range(2):
         for offset in range(30_000):
@@ -207,38 +207,38 @@ def test_attempts_of_all_uncompleted_messages_are_kept() -> None:
 
 
 def test_partition_keeps_no_message_that_was_handed_over() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     partition.add(range(3), ["a", "b", "c"])
     (run,) = partition.waiting
-    assert partition.hand_over(2) == (range(2), ["a", "b"])
+    assert partition.take(2) == (range(2), ["a", "b"])
     assert run.envelopes == [None, None, "c"]
 
 
 def test_retries_and_new_messages_take_turns() -> None:
-    partition = Partition(0)
+    partition = PartitionState(0)
     partition.add(range(4), list("abcd"))
-    partition.hand_over(2)
+    partition.take(2)
     for offset, envelope in ((0, "a"), (1, "b")):
         partition.retry(offset, envelope, 0)
     expected, order = [], []
     while partition.waiting or partition.retries:
         expected.append(next(partition.upcoming(1)))
         again = partition.pop_due(1)
-        order.append(again[1] if again is not None else partition.hand_over(1)[1][0])
+        order.append(again[1] if again is not None else partition.take(1)[1][0])
     assert order == expected == ["a", "c", "b", "d"]
 
 
-def earlier_partition(committed: int | None) -> Partition:
-    earlier = Partition(0, committed)
+def earlier_partition(committed: int | None) -> PartitionState:
+    earlier = PartitionState(0, committed)
     earlier.add(range(6), list("abcdef"))
-    earlier.hand_over(6)
+    earlier.take(6)
     earlier.count_attempt(0)
     earlier.end()
     return earlier
 
 
 def test_message_completed_after_a_rebalance_does_not_come_again() -> None:
-    partition = Partition(0, 0)
+    partition = PartitionState(0, 0)
     partition.continue_from(earlier_partition(0))
     assert [partition.skip(offset) for offset in (3, 1, 3, 2, 6)] == [
         True,
@@ -252,14 +252,14 @@ def test_message_completed_after_a_rebalance_does_not_come_again() -> None:
     assert partition.can_finish(4)  # it waits, and the application has it
     partition.finish(4, 5)
     assert not partition.can_finish(7)
-    assert partition.hand_over(9)[1] == ["a", "f", "g", "h"]
+    assert partition.take(9)[1] == ["a", "f", "g", "h"]
     assert partition.count_attempt(0) == 2
 
 
 @pytest.mark.parametrize("committed", [None, 2])
 def test_commit_that_has_changed_ends_what_was_known(committed: int | None) -> None:
     """Without a commit, the topic may have been deleted and created again."""
-    partition = Partition(0, committed)
+    partition = PartitionState(0, committed)
     partition.continue_from(earlier_partition(None if committed is None else 0))
     assert not partition.skip(3)
     partition.add(range(8), list("abcdefgh"))
@@ -270,6 +270,6 @@ def test_commit_that_has_changed_ends_what_was_known(committed: int | None) -> N
 def test_finished_messages_of_two_owners_are_united() -> None:
     earlier = earlier_partition(0)
     earlier.finish(1, 3)
-    partition = Partition(0, 0, [(2, 5)])
+    partition = PartitionState(0, 0, [(2, 5)])
     partition.continue_from(earlier)
     assert partition.ranges() == [(1, 5)]

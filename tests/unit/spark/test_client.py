@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 import cykafka
-from cykafka.spark.client import ClientConfig, client_config
+from cykafka.spark.clients.properties import ClientConfig, client_config
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -142,7 +142,7 @@ def test_tuning_options_of_the_jvm_client_are_dropped_with_one_warning() -> None
 def test_no_warning_without_tuning_options_of_the_jvm_client() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        config({"kafka.fetch.min.bytes": "5"})
+        assert only({"kafka.fetch.min.bytes": "5"}) == {"fetch.min.bytes": "5"}
 
 
 # -- other names, other values
@@ -475,8 +475,8 @@ def test_unsecured_token_is_parsed_like_in_librdkafka() -> None:
 def test_second_client_gets_all_login_properties() -> None:
     # If librdkafka adds a property of TLS or SASL, this test fails.
     from cykafka.internal import known_properties
-    from cykafka.spark.client import _properties
-    from cykafka.spark.transactions import _shared
+    from cykafka.spark.clients.properties import _properties
+    from cykafka.spark.sink.transactions import _shared
 
     names = {name for name in _properties() if any(w in name for w in ("ssl", "sasl", "https"))}
     assert len(names) > 30

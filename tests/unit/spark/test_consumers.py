@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from spark_consumers import close_consumers
 
 from cykafka import KafkaError, KafkaException
-from cykafka.spark import consumers
-from cykafka.spark.client import ClientConfig
-from cykafka.spark.consumers import OpenConsumer, borrowed, close_consumers
+from cykafka.spark.clients import consumers
+from cykafka.spark.clients.consumers import OpenConsumer, borrow_consumer
+from cykafka.spark.clients.properties import ClientConfig
 
 
 class Fake:
@@ -53,7 +54,7 @@ def config(name: str) -> ClientConfig:
 
 
 def take(name: str) -> None:
-    with borrowed(config(name)) as mine:
+    with borrow_consumer(config(name)) as mine:
         mine.assign([])
 
 
@@ -65,7 +66,7 @@ def test_one_consumer_per_configuration_stays_open(made: list[Fake]) -> None:
 
 
 def test_least_recently_used_consumer_is_closed(made: list[Fake]) -> None:
-    assert consumers.KEPT == 2
+    assert consumers.MAX_OPEN == 2
     for name in ("a", "b", "a", "c"):
         take(name)
     assert [each.closed for each in made] == [0, 1, 0]
@@ -89,20 +90,20 @@ def test_forked_child_leaves_its_parents_consumers_alone(
 
 
 def test_nested_tasks_have_their_own_consumers(made: list[Fake]) -> None:
-    with borrowed(config("a")) as outer, borrowed(config("a")) as inner:
+    with borrow_consumer(config("a")) as outer, borrow_consumer(config("a")) as inner:
         assert inner is not outer
     assert sorted(each.closed for each in made) == [0, 1]
 
 
 def test_consumer_of_a_failed_task_is_closed(made: list[Fake]) -> None:
-    with pytest.raises(ZeroDivisionError), borrowed(config("a")):
+    with pytest.raises(ZeroDivisionError), borrow_consumer(config("a")):
         raise ZeroDivisionError
     assert [each.closed for each in made] == [1]
     assert not consumers._kept
 
 
 def abandoned(name: str) -> Iterator[int]:
-    with borrowed(config(name)) as mine:
+    with borrow_consumer(config(name)) as mine:
         mine.assign([])
         yield 1
 

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import zipfile
-from pathlib import Path
-from zipimport import zipimporter
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-import pyspark
+PROGRAM = """
+import gc, runpy, sys
+from pyspark import daemon
 
-from cykafka.spark import daemon
+def fork_workers():
+    ours = {"cykafka.spark.sink.writers", "cykafka.spark.source.worker"}
+    needed = {"pyarrow.compute", "pyspark.worker", *ours}
+    print(needed <= sys.modules.keys(), gc.get_freeze_count() > 0)
 
-HOME = Path(pyspark.__file__).parent
-SPARKS = [*HOME.glob("python/lib/*.zip"), *HOME.glob("jars/spark-core_*.jar")]
+daemon.manager = fork_workers
+runpy.run_module("cykafka.spark.daemon", run_name="__main__")
+"""
 
 
-@pytest.mark.parametrize("name", ["library.zip", *(path.name for path in SPARKS)])
-def test_directories_of_sparks_archives_are_read_once(tmp_path: Path, name: str) -> None:
-    assert len(SPARKS) == 3
-    path = str(tmp_path / name)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("first.py", "")
-    importer = zipimporter(path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("second.py", "")
-
-    daemon._invalidate_caches(importer)
-
-    assert importer.find_spec("first") is not None
-    assert (importer.find_spec("second") is None) == (name != "library.zip")
+def test_daemon_imports_before_it_forks_workers() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["True", "True"]

@@ -14,15 +14,15 @@ pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 import spark_versions
 
-from cykafka.spark import write_options
-from cykafka.spark.client import client_config
-from cykafka.spark.jobs import formats
-from cykafka.spark.jobs.config import JOBS, TABLES
-from cykafka.spark.jobs.load import load
+from cykafka.spark.clients.properties import client_config
+from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS, TABLES
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.schemas.registry import DEFAULTS
-from cykafka.spark.options import READ_OPTIONS, ReadOptions
-from cykafka.spark.schema import source_schema
+from cykafka.spark.sink import write_options
+from cykafka.spark.source.read_options import READ_OPTIONS, ReadOptions
+from cykafka.spark.source.schema import source_schema
 
 # -- tables of keys
 
@@ -40,7 +40,9 @@ ARCHIVES = ("archive", "replay", "compact")
 KEYS: list[tuple[str, str, int, tuple[str, ...]]] = [
     ("docs/spark-jobs.md", "Configuration", 1, ALL),
     ("docs/spark-jobs.md", "Streams", 0, STREAMS),
-    *(("docs/spark-jobs.md", job, 0, (job,)) for job in ALL if job != "compact"),
+    ("docs/spark-jobs.md", "profile", 0, ("profile",)),
+    *(("docs/spark-archive.md", job, 0, (job,)) for job in ("archive", "replay")),
+    *(("docs/spark-mirror.md", job, 0, (job,)) for job in ("mirror", "redrive")),
     ("docs/spark-tables.md", "Archives that are tables", 0, ARCHIVES),
     ("docs/spark-tables.md", "Archives that are tables", 1, ("archive",)),
     ("docs/spark-tables.md", "Compaction", 0, ("compact",)),
@@ -125,13 +127,13 @@ def test_tables_have_all_values_of_a_key(job: str) -> None:
 
 
 def test_table_of_formats_has_the_packages() -> None:
-    (version, delta), = formats._DELTA.items()  # fmt: skip
+    (version, delta), = table_formats._DELTA.items()  # fmt: skip
     found = {names(row[0])[0]: (row[1], names(row[2])[0])
              for row in tables("docs/spark-tables.md", "Versions")[0]}  # fmt: skip
 
     assert found == {
         "delta": (version, delta),
-        "iceberg": (f"{version} and newer", formats.package("iceberg")),
+        "iceberg": (f"{version} and newer", table_formats.package("iceberg")),
     }
 
 
@@ -242,7 +244,7 @@ def test_defaults_of_properties_are_those_of_the_page() -> None:
     sink = write_options.write_options({**BROKERS, "topic": "t"}, schema, False).config
     defaults = {"source": client_config(BROKERS, role="source"), "sink": sink}
 
-    assert len(found) == 4
+    assert len(found) == 5
     for name, value, role in found:
         assert defaults[role][name] == value
 

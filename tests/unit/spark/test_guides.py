@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import tomllib
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,28 +22,26 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from guides import ROOT, Example, blocks, commands, example, names, tables
+from guides import ROOT, Example, blocks, commands, example, examples, names, tables
 from http_answers import get
 from progress_reports import ID, first_report
 from prometheus_client import CollectorRegistry
-from spark_guides import CHECKS, NO_TEST, blocks_about_spark
+from spark_guides import CHECKS, NO_TEST
 
 pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 import spark_servers
 
-from cykafka.spark.jobs import formats
+from cykafka.spark.clients.properties import REDACTED
 from cykafka.spark.jobs.command import main
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.endpoint import Endpoint
-from cykafka.spark.jobs.health import Health
-from cykafka.spark.jobs.json_log import JsonFormatter
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.metrics import JobMetrics
-from cykafka.spark.jobs.report import Summary
-from cykafka.spark.jobs.streams import Tally
+from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.endpoint import Endpoint, JobMetrics
+from cykafka.spark.jobs.observing.logs import JsonFormatter
+from cykafka.spark.jobs.observing.report import Health, Summary
+from cykafka.spark.jobs.run.streams import Tally
 from cykafka.spark.metrics import QueryMetrics
-from cykafka.spark.redaction import REDACTED
 
 JOB = ["python", "-m", "cykafka.spark"]
 # What the commands of the pages need beside their options.
@@ -57,15 +56,12 @@ PAGES = list(CHECKS)
 
 
 def test_list_has_all_pages() -> None:
-    assert set(PAGES) == {
-        "README.md",
-        *(f"docs/{each.name}" for each in ROOT.glob("docs/spark*.md")),
-    }
+    assert set(PAGES) == {f"docs/{each.name}" for each in ROOT.glob("docs/spark*.md")}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_block_of_a_page_is_in_the_list(page: str) -> None:
-    found = blocks_about_spark(page)
+    found = examples(page)
 
     for block, (words, _) in zip(found, CHECKS[page], strict=True):
         assert words in block.text
@@ -98,7 +94,7 @@ def texts_of(path: str) -> list[str]:
 
 def scripts() -> list[tuple[str, Example]]:
     """The blocks of commands of all pages."""
-    return [(page, each) for page in PAGES for each in blocks_about_spark(page) if each.kind == ""]
+    return [(page, each) for page in PAGES for each in examples(page) if each.kind == ""]
 
 
 def test_scripts_have_the_shells_syntax() -> None:
@@ -166,13 +162,13 @@ def test_program_for_spark_submit_runs_a_job(
 
 
 def test_commands_for_kubernetes_name_files_and_the_image() -> None:
-    (_, folder), build, push, _, apply = commands(example("docs/spark-clusters.md", "kubectl"))
+    (_, folder), build, push, _, apply = commands(example("docs/spark-kubernetes.md", "kubectl"))
     manifests = [apply[at + 1] for at, word in enumerate(apply) if word == "-f"]
 
     assert (ROOT / folder / "Dockerfile").exists()
     assert build[-3:-1] == ["-t", push[-1]]
     assert f"image: {push[-1]}\n" in (ROOT / folder / manifests[-1]).read_text()
-    listed = {file for row in tables("docs/spark-clusters.md", "Kubernetes")[0]
+    listed = {file for row in tables("docs/spark-kubernetes.md", "Spark on Kubernetes")[0]
               for file in names(row[0])}  # fmt: skip
     assert {*manifests} < listed == {path.name for path in (ROOT / folder).iterdir()}
 
@@ -180,7 +176,7 @@ def test_commands_for_kubernetes_name_files_and_the_image() -> None:
 def test_script_of_the_connect_server_exists() -> None:
     import pyspark
 
-    script = commands(example("docs/spark-clusters.md", "start-connect-server"))[-1][0]
+    script = commands(example("docs/spark-connect.md", "start-connect-server"))[-1][0]
     path = Path(script.replace("$SPARK_HOME", str(Path(pyspark.__file__).parent)))
 
     # tests/spark/test_connect.py starts this class.
@@ -218,7 +214,7 @@ def test_configuration_with_jars_of_delta_is_valid(tmp_path: Path) -> None:
     more = {**GIVEN, "path": "/data/orders"}
     config = configured("docs/spark-tables.md", 'format = "delta"', "archive", tmp_path, **more)
 
-    assert "spark.jars.packages" not in formats.settings(config, config.spark_options())
+    assert "spark.jars.packages" not in table_formats.settings(config, config.spark_options())
 
 
 def test_configuration_with_a_catalog_is_valid(tmp_path: Path) -> None:
@@ -257,7 +253,9 @@ def test_answer_of_health_is_that_of_the_page() -> None:
     health.answered()
     health.doing("Getting offsets from Kafka")
 
-    with Endpoint("127.0.0.1:0", "mirror", JobMetrics("mirror", health, {}), health) as server:
+    with closing(
+        Endpoint("127.0.0.1:0", "mirror", JobMetrics("mirror", health, {}), health)
+    ) as server:
         status, body = get(f"{server.url}/ready")
 
     assert (status, body.strip()) == (503, blocks("docs/spark-observing.md", "json")[0].strip())

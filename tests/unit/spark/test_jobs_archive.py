@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive_files import File, Files, file_name
-from cykafka.spark.jobs.checkpoint import Undone, undone
-from cykafka.spark.offsets import START_KEY
+from cykafka.spark.jobs.archive.batch_writers import NamedFile, NamedFiles, file_name
+from cykafka.spark.jobs.run.checkpoint import Undone, undone
+from cykafka.spark.source.offsets import START_KEY
 
 
 class Memory:
@@ -39,18 +39,18 @@ class Memory:
 
 def files(
     folder: Memory, again: tuple[int, int] | None = None, number: int = 7, topic: str = "t-1"
-) -> Files:
-    """The Files of a run; `again` has the offsets that batch 7 planned before a crash."""
-    made: Any = object.__new__(Files)
+) -> NamedFiles:
+    """The NamedFiles of a run; `again` has the offsets that batch 7 planned before a crash."""
+    made: Any = object.__new__(NamedFiles)
     made._folder, made._found, made._made = folder, {}, set()
     spans = {} if again is None else {(topic, 0): again}
     made._undone = None if again is None else Undone(number, spans)
     return made  # type: ignore[no-any-return]
 
 
-def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[File]:
+def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[NamedFile]:
     return {
-        File("d", file_name(topic, partition, start, end), topic, partition, start, end)
+        NamedFile("d", file_name(topic, partition, start, end), topic, partition, start, end)
         for start, end in spans
     }
 
@@ -71,7 +71,7 @@ def test_records_that_were_judged_otherwise_are_there_once(old: str, new: str) -
     folder = Memory(f"status={old}/d/t-1-0-12-12.parquet", kept)
     name = file_name("t-1", 0, 10, 29)
 
-    files(folder, (10, 29))._clear({File(f"status={new}/d", name, "t-1", 0, 10, 29)}, 7)
+    files(folder, (10, 29))._clear({NamedFile(f"status={new}/d", name, "t-1", 0, 10, 29)}, 7)
 
     assert folder.there == {kept}
 
@@ -158,7 +158,7 @@ def test_memory_of_written_files_stays_small() -> None:
         made._clear(batch((number, number)), number)
         made._remember(batch((number, number)))
     for number in range(2000):
-        folder = {File(f"day-{number}", "t-0-0-0.parquet", "t", 0, 0, 0)}
+        folder = {NamedFile(f"day-{number}", "t-0-0-0.parquet", "t", 0, 0, 0)}
         made._clear(folder, 1000 + number)
         made._remember(folder)
 

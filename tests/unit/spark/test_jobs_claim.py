@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import formats
-from cykafka.spark.jobs.archive_claim import Claim, Owner
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.formats import ICEBERG_NOTE, NOTE
-from cykafka.spark.jobs.iceberg_appends import BATCH, Appends
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.partitions import parse
+from cykafka.spark.jobs.archive.batch_writers import BATCH, Appends
+from cykafka.spark.jobs.archive.ownership import Claim, Owner
+from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.partition_by import parse
+from cykafka.spark.jobs.config.table_formats import ARCHIVE_NOTE, ICEBERG_NOTE
 from cykafka.spark.jobs.problems import ConfigError
 
 PARTS = [parse("topic")]
@@ -58,7 +58,7 @@ class OneTable:
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a checkpoint that has planned two micro-batches and committed one."""
-    monkeypatch.setattr(formats, "_spark", lambda: "4.2.9")
+    monkeypatch.setattr(table_formats, "_spark", lambda: "4.2.9")
     for name in ("path", "c/offsets", "c/commits"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "c/metadata").write_text('{"id": "q"}')
@@ -99,11 +99,11 @@ def test_first_run_of_delta_that_was_killed_can_start_again(places: Path) -> Non
     (places / "path/topic=a").mkdir()
     with pytest.raises(ConfigError, match="files that are not of a Delta table"):
         claim(places, "delta").check()
-    (places / "path" / NOTE).write_text(note("delta"))
+    (places / "path" / ARCHIVE_NOTE).write_text(note("delta"))
 
     claim(places, "delta").check()
 
-    (places / "path" / NOTE).write_text(note("other"))
+    (places / "path" / ARCHIVE_NOTE).write_text(note("other"))
     with pytest.raises(ConfigError, match="files that are not of a Delta table"):
         claim(places, "delta").check()
 
@@ -138,7 +138,7 @@ def commit(places: Path, number: int, *actions: Any) -> None:
 def test_delta_table_that_is_gone_is_not_made_again(places: Path) -> None:
     with pytest.raises(ConfigError, match=r'"checkpoint" = .* there is no table at "path"'):
         claim(places, "delta").check()
-    (places / "path" / NOTE).write_text(note("delta"))
+    (places / "path" / ARCHIVE_NOTE).write_text(note("delta"))
     with pytest.raises(ConfigError, match=r'"checkpoint" = .* there is no table at "path"'):
         claim(places, "delta").check()
     (places / "c/commits/0").unlink()
@@ -150,7 +150,7 @@ def test_delta_table_that_is_gone_is_not_made_again(places: Path) -> None:
 def test_checkpoint_that_is_older_than_a_delta_table_is_refused(
     places: Path, last: int, fits: bool
 ) -> None:
-    (places / "path" / NOTE).write_text(note("delta"))
+    (places / "path" / ARCHIVE_NOTE).write_text(note("delta"))
     commit(places, 0, {"commitInfo": {}}, {"txn": {"appId": "q", "version": 0}})
     commit(places, 1, {"txn": {"appId": "q", "version": last}}, {"add": {}})
     commit(places, 2, {"commitInfo": {"operation": "OPTIMIZE"}})
@@ -173,7 +173,7 @@ def test_checkpoint_that_is_older_than_sparks_log_is_refused(
     for name in ("0", last, f".{last}.crc"):
         (log / name).touch()
     given = {**json.loads(note("")), "file_names": "spark"}
-    (places / "path" / NOTE).write_text(json.dumps(given))
+    (places / "path" / ARCHIVE_NOTE).write_text(json.dumps(given))
     if fits:
         claim(places, "parquet").check()
         return
@@ -194,7 +194,9 @@ def test_table_that_is_gone_is_not_made_again(places: Path) -> None:
 def test_old_copy_of_a_checkpoint_is_refused(
     places: Path, monkeypatch: pytest.MonkeyPatch, last: str, fits: bool
 ) -> None:
-    monkeypatch.setattr("cykafka.spark.jobs.iceberg_appends.check_columns", lambda *given: None)
+    monkeypatch.setattr(
+        "cykafka.spark.jobs.archive.batch_writers.check_columns", lambda *given: None
+    )
     made = appends(places, **{ICEBERG_NOTE: note("iceberg"), BATCH: last})
     if fits:
         made.check()

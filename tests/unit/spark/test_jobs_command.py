@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from cykafka.internal import run_app
-from cykafka.spark.jobs import session, topic_check
+from cykafka.internal.command_lines import run_app
 from cykafka.spark.jobs.command import EXAMPLES
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.report import Summary
-from cykafka.spark.jobs.session import Stopped
+from cykafka.spark.jobs.config import topic_check
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.report import Summary
+from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_error
+from cykafka.spark.jobs.run import session
 
 ARCHIVE = ("archive", "--bootstrap-servers", "localhost:1", "--topics", "a", "--path", "/p",
            "--checkpoint", "/c")  # fmt: skip
@@ -110,7 +109,7 @@ def test_mistakes_are_listed_and_end_with_2(
 
 def test_configuration_error_loads_no_spark() -> None:
     code = (
-        "import sys; from cykafka.internal import run_app;"
+        "import sys; from cykafka.internal.command_lines import run_app;"
         "status = run_app('cykafka.spark.jobs.command', None, extra='spark');"
         "assert not [name for name in sys.modules if name.startswith('pyspark')];"
         "sys.exit(status)"
@@ -173,8 +172,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return work[0](run)
 
     monkeypatch.setattr(session, "session", no_session)
-    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.archive", Module)
-    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.mirror", Module)
+    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.archive.archiving", Module)
+    monkeypatch.setitem(sys.modules, "cykafka.spark.jobs.mirror.mirroring", Module)
     monkeypatch.setattr(topic_check, "check_topics", lambda config: None)
     return work
 
@@ -217,6 +216,24 @@ def test_failed_job_reports_the_cause_and_its_progress(
         "  | 26/01/01 00:00:00 ERROR Executor: the disk is full, says ********\n"
         "  | java.io.IOException: No space left\n("
     ) in said.err
+    # The last line names the cause, and no other line does.
+    assert said.err.endswith("archive: no ******** for you\n")
+    assert said.err.count("for you") == 1
+
+
+def test_stages_of_a_start_are_shown_at_once(
+    job: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.append(lambda run: run.summary)
+
+    assert run(*ARCHIVE) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "archive: asking the brokers for the topics",
+        "archive: starting Spark",
+        "archive: planning",
+    ]
+    assert run(*ARCHIVE, "--progress", "0") == 0
+    assert capsys.readouterr().err == ""
 
 
 def outcome(file: Path) -> Any:
@@ -284,6 +301,36 @@ def test_failed_start_of_spark_writes_a_summary(
     said = capsys.readouterr()
     assert said.out == ""
     assert "No module named 'pyspark': pip install 'cykafka[spark]'" in said.err
+
+
+WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+missing = sys.argv.pop(1)
+sys.meta_path.insert(0, Missing())
+from cykafka.spark.jobs.command import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_job_without_a_library_says_what_to_install(missing: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing, *ARCHIVE],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"python -m cykafka.spark archive: No module named '{missing}': pip install "
+        "'cykafka[spark]'"
+    )
 
 
 def test_unwritable_summary_is_reported_once(
@@ -367,7 +414,7 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
     process()
   File "/b/worker.py", line 9, in read
     raise ReadTimeoutError("nothing came")
-cykafka.spark.worker.ReadTimeoutError: orders [3] from 5 to 9: nothing came within 120 s
+cykafka.spark.source.worker.ReadTimeoutError: orders [3] from 5 to 9: nothing came within 120 s
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handle(PythonRunner.scala:1)
 SQLSTATE: XXKST"""
@@ -410,4 +457,4 @@ Logical Plan:
     ],
 )
 def test_errors_of_spark_become_one_paragraph(words: str, expected: str) -> None:
-    assert explained(RuntimeError(words)) == expected
+    assert explain_error(RuntimeError(words)) == expected

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.fields import Duration
-from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.config.fields import Duration
+from cykafka.spark.jobs.config.load import load, to_toml
+from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.streams import most_offsets
-from cykafka.spark.jobs.toml import to_toml
+from cykafka.spark.jobs.run.streams import most_offsets
 
 DURATION: TypeAdapter[float] = TypeAdapter(Duration)
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -135,10 +134,11 @@ def test_sink_may_have_its_own_brokers() -> None:
         ({"source.endingOffsets": "latest"}, "a stream ends with what is there"),
         ({"source.subscribe": "a"}, 'use the key "topics"'),
         ({"source.includeHeaders": "true"}, "the job decides that"),
+        ({"source.readOn": "driver"}, "jobs read on the executors"),
         ({"source.startingOffsets": "first"}, 'key "source.startingOffsets"'),
         ({"kafka.bootstrap.server": "x"}, 'did you mean "kafka.bootstrap.servers"'),
         ({"kafka.auto.offset.reset": "latest"}, 'key "kafka.auto.offset.reset"'),
-        ({"schema": "/no/such/file"}, "no DDL ('id BIGINT, name STRING') and no file"),
+        ({"schema": "/no/such/file"}, "neither DDL ('id BIGINT, name STRING') nor a file"),
         ({"schema": '{"type": "object"}'}, 'expected a JSON Schema of an object with "propert'),
         ({"summary": "/no/such/folder/s.json"}, "there is no folder /no/such/folder"),
     ],
@@ -194,7 +194,6 @@ def test_configuration_error_names_its_key_and_the_expected_value(
         ("redrive", {"parking_topic": "a.dlq"}, "records would go round"),
         ("archive", {"file_names": "deterministic", "staging": "/c"}, 'not be inside "checkpoint'),
         ("redrive", {"max_attempts": 0}, "expected a whole number of at least 1"),
-        ("profile", {"output": "chart.pdf"}, "ends with .svg, .html or .json"),
     ],
 )
 def test_jobs_check_contradictions_between_keys(
@@ -332,7 +331,7 @@ def test_invalid_file_is_a_configuration_error(
     assert expected in problems("archive", {}, file)[0]
 
 
-def test_a_table_that_is_a_value_is_a_mistake_beside_options_of_the_command_line(
+def test_table_that_is_a_value_is_a_mistake_beside_options(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "job.toml"

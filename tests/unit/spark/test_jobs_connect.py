@@ -11,14 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from cykafka.spark.jobs.arrow_folder import ArrowFolder, qualified
-from cykafka.spark.jobs.batch_results import BatchResults
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.connect_folder import ConnectFolder, FolderSource
-from cykafka.spark.jobs.connect_session import server_of
-from cykafka.spark.jobs.drivers import ConnectDriver
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.toml import to_toml
+from cykafka.spark.jobs.config.load import load, to_toml
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.folders import ArrowFolder, ConnectFolder, FolderSource, qualified
+from cykafka.spark.jobs.records.outcome import BatchResults
+from cykafka.spark.jobs.run.drivers import ConnectDriver
+from cykafka.spark.jobs.run.session import server_of
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,15 @@ from http_answers import get
 from progress_reports import first_report, second_report
 from prometheus_client import CollectorRegistry
 
-from cykafka.internal import run_app
-from cykafka.spark.jobs import session
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.endpoint import Endpoint, listen
-from cykafka.spark.jobs.health import Health
-from cykafka.spark.jobs.json_log import JsonFormatter, json_lines
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.metrics import JobMetrics
+from cykafka.internal.command_lines import run_app
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.endpoint import Endpoint, JobMetrics, listen
+from cykafka.spark.jobs.observing.logs import JsonFormatter, json_lines
+from cykafka.spark.jobs.observing.report import Health, Summary
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.report import Summary
-from cykafka.spark.jobs.streams import Tally
+from cykafka.spark.jobs.run import session
+from cykafka.spark.jobs.run.streams import Tally
 
 GIVEN = {"kafka.bootstrap.servers": "a:1", "topics": "a"}
 
@@ -62,7 +61,7 @@ def metrics(health: Health) -> JobMetrics:
 
 @pytest.fixture
 def endpoint(metrics: JobMetrics, health: Health) -> Iterator[Endpoint]:
-    with Endpoint("127.0.0.1:0", "mirror", metrics, health) as server:
+    with closing(Endpoint("127.0.0.1:0", "mirror", metrics, health)) as server:
         yield server
 
 
@@ -136,7 +135,7 @@ def test_endpoint_names_its_paths(endpoint: Endpoint) -> None:
 def test_connection_without_a_request_ends_quietly(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cykafka.spark.jobs.endpoint._Handler.timeout", 0.05)
+    monkeypatch.setattr("cykafka.spark.jobs.observing.endpoint._RequestHandler.timeout", 0.05)
     host, port = endpoint.url.removeprefix("http://").split(":")
 
     with socket.create_connection((host, int(port)), timeout=60) as connection:
@@ -157,10 +156,10 @@ def test_taken_port_is_a_mistake_of_the_configuration(endpoint: Endpoint) -> Non
 
 
 def test_port_is_free_after_the_end(metrics: JobMetrics, health: Health) -> None:
-    with Endpoint("[::1]:0", "mirror", metrics, health) as first:
+    with closing(Endpoint("[::1]:0", "mirror", metrics, health)) as first:
         assert get(f"{first.url}/metrics")[0] == 200
         address = first.url.removeprefix("http://")
-    with Endpoint(address, "mirror", metrics, health) as second:
+    with closing(Endpoint(address, "mirror", metrics, health)) as second:
         assert second.url == first.url
 
 
@@ -353,7 +352,7 @@ def test_text_of_libraries_and_programs_becomes_messages(
 
 def test_job_goes_on_if_nothing_reads_its_log() -> None:
     code = (
-        "import sys; from cykafka.spark.jobs.json_log import json_lines\n"
+        "import sys; from cykafka.spark.jobs.observing.logs import json_lines\n"
         "with json_lines('mirror') as log:\n"
         "    log.info('lost')\n"
         "    print('text', file=sys.stderr, flush=True)\n"
@@ -396,7 +395,7 @@ def test_failure_is_a_line_of_json_with_its_traceback(
     def fail(*_: Any) -> None:
         raise ValueError("Spark has lost geheim-4711")
 
-    monkeypatch.setattr("cykafka.spark.jobs.topic_check.check_topics", lambda config: None)
+    monkeypatch.setattr("cykafka.spark.jobs.config.topic_check.check_topics", lambda config: None)
     monkeypatch.setattr(session, "session", fail)
 
     status = run("mirror", "--log-format", "json", "--checkpoint", "/c", "--to", "b",
@@ -406,8 +405,12 @@ def test_failure_is_a_line_of_json_with_its_traceback(
     assert status == 1
     said = capfd.readouterr()
     assert (said.out, "geheim" in said.err) == ("", False)
-    address, error = lines_of(said.err)
+    address, *stages, error = lines_of(said.err)
     assert re.fullmatch(r"http://127.0.0.1:[1-9]\d+", address["url"])
+    assert [each["message"] for each in stages] == [
+        "mirror: asking the brokers for the topics",
+        "mirror: starting Spark",
+    ]
     assert error["message"] == "Spark has lost ********"
     assert error["exception"].endswith("ValueError: Spark has lost ********")
     assert error["spark_log"] == []

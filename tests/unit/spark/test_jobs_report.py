@@ -1,20 +1,25 @@
-"""The counts and reports of a job: summaries, progress, tables, charts, inferred kinds."""
+"""The counts and reports of a job: summaries, progress, tables, bars, inferred kinds."""
 
 from __future__ import annotations
 
 import io
 import json
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import chart, profile
-from cykafka.spark.jobs.guess import guess
-from cykafka.spark.jobs.report import Progress, Summary, human_bytes, human_time, table
-from cykafka.spark.jobs.streams import Tally, ranges_of
-from cykafka.spark.offsets import with_start
+from cykafka.spark.jobs import profile
+from cykafka.spark.jobs.observing.report import (
+    ProgressLine,
+    Summary,
+    human_bytes,
+    human_time,
+    table,
+)
+from cykafka.spark.jobs.profile import guess
+from cykafka.spark.jobs.run.streams import Tally, ranges_of
+from cykafka.spark.source.offsets import with_start
 
 
 def report(number: int, start: Any, end: Any, **metrics: int) -> dict[str, Any]:
@@ -193,7 +198,7 @@ def test_progress_on_a_terminal_is_one_updated_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    progress = Progress(10, stream)
+    progress = ProgressLine(10, stream)
 
     progress.show("x" * 100)
     long = stream.getvalue()
@@ -216,7 +221,7 @@ def test_progress_elsewhere_is_an_occasional_line(monkeypatch: pytest.MonkeyPatc
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     stream = io.StringIO()
-    progress = Progress(10, stream)
+    progress = ProgressLine(10, stream)
 
     progress.show("one")
     now = 109.0
@@ -231,49 +236,16 @@ def test_progress_elsewhere_is_an_occasional_line(monkeypatch: pytest.MonkeyPatc
 
 def test_progress_can_be_silent() -> None:
     stream = Terminal()
-    Progress(0, stream).show("one")
+    ProgressLine(0, stream).show("one")
 
     assert stream.getvalue() == ""
 
 
-# -- charts
-
-
 def test_bars_are_in_proportion_to_their_values() -> None:
-    assert chart.bar(1, 4) == "████"
-    assert chart.bar(0.5, 4) == "██"
-    assert chart.bar(0, 4) == ""
-    assert chart.bar(1e-9, 4) == "▏"
-
-
-def test_chart_is_well_formed_and_in_proportion() -> None:
-    drawn = chart.svg("a & b", [("t<1>", 10), ("t" * 99, 5), ("none", 0)])
-
-    root = ElementTree.fromstring(drawn)
-    bars = [each for each in root.iter() if each.get("fill") == "#3b6ea8"]
-    widths = [float(each.get("width", "")) for each in bars]
-    assert widths == [480.0, 240.0, 0.0]
-    texts = [each.text or "" for each in root.iter() if each.tag.endswith("text")]
-    assert texts[0] == "a & b"
-    assert "t<1>" in texts
-    assert max(map(len, texts)) < 40
-
-
-def test_empty_chart_is_valid() -> None:
-    assert ElementTree.fromstring(chart.svg("nothing", [])) is not None
-
-
-def test_chart_with_too_many_values_reports_the_rest() -> None:
-    drawn = chart.svg("much", [(str(at), at) for at in range(502)])
-
-    assert "and 2 more" in drawn
-
-
-def test_page_escapes_its_text() -> None:
-    page = chart.html("<b>", ["<script>"], "<svg/>")
-
-    assert "<script>" not in page
-    assert "<svg/>" in page
+    assert profile._bar(1, 4) == "████"
+    assert profile._bar(0.5, 4) == "██"
+    assert profile._bar(0, 4) == ""
+    assert profile._bar(1e-9, 4) == "▏"
 
 
 # -- inferred kinds of values
@@ -314,6 +286,18 @@ def test_kind_of_values_is_inferred(value: bytes | None, kind: str) -> None:
     assert guess([value])["kind"] == kind
 
 
+def test_fields_that_differ_by_case_only_are_one_field() -> None:
+    values = [b'{"ID": 1, "who": {"A": 1}}', b'{"id": 2, "who": {"a": "x"}}', b'{"id": 3}']
+
+    assert guess(values)["schema"] == "who STRUCT<A: BIGINT>, id BIGINT"
+
+
+def test_times_of_all_years_are_shown() -> None:
+    assert profile._when(1_700_000_000_000) == "2023-11-14 22:13:20"
+    assert profile._when(1_700_000_000_000_000) == "1,700,000,000,000,000 ms"
+    assert profile._when(None) == "-"
+
+
 def test_envelopes_are_recognized() -> None:
     value = b'{"message_id": "1", "message_type": "a", "message": "YWJj", "sent_time": null}'
 
@@ -335,7 +319,8 @@ def partition(number: int, records: int, value_bytes: int = 0) -> dict[str, Any]
     """The row of a partition in a profile."""
     return {
         "topic": "t", "partition": number, "records": records, "key_bytes": 0,
-        "value_bytes": value_bytes, "null_keys": 0, "null_values": 0, "missing": 0, "gaps": 0,
+        "value_bytes": value_bytes, "null_keys": 0, "null_values": 0, "no_times": 0, "missing": 0,
+        "gaps": 0,
         "keys": 1, "first_offset": 0, "last_offset": records - 1, "first_ms": 1, "last_ms": 2,
         "value_min": 1, "value_max": 9, "value_percentiles": [4, 8], "first_gaps": [],
         "largest_gap": 0,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.load import load
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.values import Schema
+from cykafka.spark.jobs.schemas.values import Schema
 
 
 def loaded(schema: Any) -> Any:
@@ -113,8 +113,8 @@ def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
         ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
         ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
         ({"properties": {"a": {}}, "required": "a"}, "expected a list of names"),
-        ({"type": "struct", "fields": [{}]}, "it is no struct of Spark's"),
-        ({"type": "struct", "fields": ["a"]}, "it is no struct of Spark's"),
+        ({"type": "struct", "fields": [{}]}, "it is not a Spark struct"),
+        ({"type": "struct", "fields": ["a"]}, "it is not a Spark struct"),
     ],
 )
 def test_invalid_json_schema_is_a_configuration_error(

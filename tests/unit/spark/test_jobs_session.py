@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.drivers import ConnectDriver
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.log import Log
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.report import Progress
-from cykafka.spark.jobs.session import Run, Stop, Stopped, _settings
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.logs import SparkStderr
+from cykafka.spark.jobs.observing.report import ProgressLine
+from cykafka.spark.jobs.problems import ConfigError, Stopped
+from cykafka.spark.jobs.run.drivers import ConnectDriver
+from cykafka.spark.jobs.run.session import JobRun, Stop, _settings
 
 GIVEN = {"kafka.bootstrap.servers": "a:1", "topics": "a"}
 
@@ -52,12 +52,12 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 @pytest.fixture
-def run(stream: Terminal) -> Run:
+def run(stream: Terminal) -> JobRun:
     spark: Any = SimpleNamespace(sparkContext=Context())
-    return Run(spark, load(JOBS["profile"], None, GIVEN, {}), Progress(1, stream), Stop())
+    return JobRun(spark, load(JOBS["profile"], None, GIVEN, {}), ProgressLine(1, stream), Stop())
 
 
-def test_watched_work_returns_its_result_and_raises_its_errors(run: Run) -> None:
+def test_watched_work_returns_its_result_and_raises_its_errors(run: JobRun) -> None:
     def fail() -> int:
         raise ZeroDivisionError
 
@@ -66,7 +66,7 @@ def test_watched_work_returns_its_result_and_raises_its_errors(run: Run) -> None
         run.watched("work", fail)
 
 
-def test_progress_reports_running_tasks(run: Run, stream: Terminal) -> None:
+def test_progress_reports_running_tasks(run: JobRun, stream: Terminal) -> None:
 
     def work() -> None:
         deadline = threading.Event()
@@ -79,7 +79,7 @@ def test_progress_reports_running_tasks(run: Run, stream: Terminal) -> None:
     run.watched("work", work)
 
 
-def test_spark_that_does_not_answer_is_not_healthy(run: Run) -> None:
+def test_spark_that_does_not_answer_is_not_healthy(run: JobRun) -> None:
     class Driver(ConnectDriver):
         asked = threading.Semaphore(0)
 
@@ -104,7 +104,7 @@ def test_spark_that_does_not_answer_is_not_healthy(run: Run) -> None:
     assert run.health.ready() == "the job is starting"  # there was no answer
 
 
-def test_stop_cancels_running_jobs(run: Run) -> None:
+def test_stop_cancels_running_jobs(run: JobRun) -> None:
     context: Any = run.spark.sparkContext
 
     def work() -> None:
@@ -116,7 +116,7 @@ def test_stop_cancels_running_jobs(run: Run) -> None:
         run.watched("work", work)
 
 
-def test_stop_cancels_jobs_that_start_later(run: Run) -> None:
+def test_stop_cancels_jobs_that_start_later(run: JobRun) -> None:
     context: Any = run.spark.sparkContext
 
     def work() -> None:
@@ -130,14 +130,14 @@ def test_stop_cancels_jobs_that_start_later(run: Run) -> None:
         run.watched("work", work)
 
 
-def test_work_does_not_start_after_a_stop(run: Run) -> None:
+def test_work_does_not_start_after_a_stop(run: JobRun) -> None:
     run.stop.ask()
 
     with pytest.raises(Stopped, match="stopped before the start of: counting"):
         run.watched("counting", lambda: pytest.fail("it was begun"))
 
 
-def test_work_that_finishes_despite_a_stop_counts(run: Run) -> None:
+def test_work_that_finishes_despite_a_stop_counts(run: JobRun) -> None:
     def work() -> int:
         run.stop.ask()
         return 5
@@ -173,6 +173,7 @@ def test_master_wins_over_the_variable_of_a_server(monkeypatch: pytest.MonkeyPat
     builder = SparkSession.Builder()
     for name, value in settings.items():
         builder.config(name, value)  # it raises an error if there are a server and a master
+    assert settings["spark.master"] == "local[2]"
 
 
 def test_settings_of_spark_submit_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +222,8 @@ def test_workers_use_this_python_by_default(monkeypatch: pytest.MonkeyPatch) -> 
     assert names == {sys.executable}
 
 
-def test_warnings_of_the_source_are_logged_once(run: Run, stream: Terminal) -> None:
-    log = Log()
+def test_warnings_of_the_source_are_logged_once(run: JobRun, stream: Terminal) -> None:
+    log = SparkStderr()
     run._log = log
     lost = "orders [3]: offsets 5 to 8 are gone; they are skipped, since failOnDataLoss is false"
     log.file.write(b"26/01/01 WARN Something: else\n" + lost.encode() + b"\nhalf a")
@@ -245,8 +246,8 @@ def test_warnings_of_the_source_are_logged_once(run: Run, stream: Terminal) -> N
 
 
 def test_log_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cykafka.spark.jobs.log._MOST", 100)
-    log = Log()
+    monkeypatch.setattr("cykafka.spark.jobs.observing.logs._MOST", 100)
+    log = SparkStderr()
 
     for number in range(20):
         log.file.write(b"line %d of a log\n" % number)
@@ -258,7 +259,7 @@ def test_log_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     log.close()
 
 
-def test_failed_cleanup_is_a_warning(run: Run) -> None:
+def test_failed_cleanup_is_a_warning(run: JobRun) -> None:
     done = []
 
     def fail() -> None:
@@ -274,7 +275,7 @@ def test_failed_cleanup_is_a_warning(run: Run) -> None:
 
 def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
-    from cykafka.spark.jobs import pace
+    from cykafka.spark.jobs.records import job_sink
 
     now, slept = 100.0, []
 
@@ -284,7 +285,7 @@ def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         slept.append(round(seconds, 3))
 
     # Patch only this module, because a thread of py4j sleeps too.
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(job_sink, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
 
     def batches() -> Iterator[Any]:
         nonlocal now
@@ -292,8 +293,30 @@ def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
             yield SimpleNamespace(num_rows=10)
             now += 3.0 if number == 1 else 0.0  # the sink was slow; later batches do not catch up
 
-    taken = list(pace.paced(batches(), rate=10.0))
+    taken = list(job_sink.paced(batches(), rate=10.0))
 
     assert len(taken) == 4
     # The last batch is followed by a pause too, because another task may follow it.
     assert slept == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "26/01/01 ERROR SparkContext: Error initializing SparkContext.\n"
+            "org.apache.spark.SparkIllegalArgumentException: [NO] Insufficient driver memory\n"
+            "\tat org.apache.spark.X\nCaused by: a.BException: further\n",
+            "org.apache.spark.SparkIllegalArgumentException: [NO] Insufficient driver memory",
+        ),
+        ("Error: no such master\n", "Error: no such master"),
+        ("all is well\n", ""),
+    ],
+)
+def test_first_error_of_a_log_is_its_exception(said: str, expected: str) -> None:
+    log = SparkStderr()
+    log.file.write(said.encode())
+    log.file.flush()
+
+    assert log.first_error() == expected
+    log.close()

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.health import Health
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.report import Progress
-from cykafka.spark.jobs.session import Run
-from cykafka.spark.jobs.streams import finish
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.observing.report import Health, ProgressLine
+from cykafka.spark.jobs.run.session import JobRun
+from cykafka.spark.jobs.run.streams import finish
 
 GIVEN = {
     "kafka.bootstrap.servers": "a:1", "topics": "a", "to": "b", "checkpoint": "c",
@@ -53,7 +52,7 @@ class Query:
 def test_finish_does_not_wait_for_a_query_of_a_stopped_spark(fails: bool, jvm_dies: bool) -> None:
     query: Any = Query(3, fails, jvm_dies)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
-    run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
+    run = JobRun(spark, load(JOBS["mirror"], None, GIVEN, {}), ProgressLine(1, io.StringIO()))
 
     with pytest.raises(RuntimeError, match="Spark ended while the job was running") as raised:
         finish(run, query)
@@ -67,7 +66,7 @@ def test_finish_raises_other_errors_of_a_query_of_a_running_spark() -> None:
     query: Any = Query(3, True, False)
     context: Any = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=context))
-    run = Run(spark, load(JOBS["mirror"], None, GIVEN, {}), Progress(1, io.StringIO()))
+    run = JobRun(spark, load(JOBS["mirror"], None, GIVEN, {}), ProgressLine(1, io.StringIO()))
 
     with pytest.raises(ValueError, match="something is null"):
         finish(run, query)
@@ -111,7 +110,7 @@ def test_idle_query_and_query_with_new_reports_are_ready(
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=query))
     config = load(JOBS["mirror"], None, GIVEN, {})
     health = Health(60.0, lambda: now)
-    run = Run(spark, config, Progress(1, io.StringIO()), health=health)
+    run = JobRun(spark, config, ProgressLine(1, io.StringIO()), health=health)
 
     with pytest.raises(RuntimeError, match="Spark ended while the job was running"):
         finish(run, query)

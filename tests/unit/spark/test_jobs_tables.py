@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs import formats
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.iceberg import _has_aliases
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.partitions import Expression, of_transform, parse, split
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.session import _settings
-from cykafka.spark.jobs.tables import _same
+from cykafka.spark.jobs.archive.ownership import _same
+from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config.load import load
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.partition_by import Expression, of_transform, parse, split
+from cykafka.spark.jobs.problems import ConfigError, explain_error, explain_spark_error
+from cykafka.spark.jobs.run.session import _settings
+from cykafka.spark.jobs.tables.iceberg import _has_aliases
 
 ARCHIVE = {"topics": "a", "path": "/p", "checkpoint": "/c", "kafka.bootstrap.servers": "a:1"}
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -23,12 +23,12 @@ EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 @pytest.fixture
 def spark_42(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "_spark", lambda: "4.2.9")
+    monkeypatch.setattr(table_formats, "_spark", lambda: "4.2.9")
 
 
 @pytest.fixture
 def spark_43(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "_spark", lambda: "4.3.0")
+    monkeypatch.setattr(table_formats, "_spark", lambda: "4.3.0")
 
 
 def config(**given: Any) -> Any:
@@ -176,7 +176,7 @@ def test_bundle_of_a_cloud_does_not_replace_the_library() -> None:
 
     conf = _settings(config(format="iceberg", **{"spark.jars.packages": bundle}), verbose=False)
 
-    assert conf["spark.jars.packages"] == f"{bundle},{formats.package('iceberg')}"
+    assert conf["spark.jars.packages"] == f"{bundle},{table_formats.package('iceberg')}"
 
 
 def test_metadata_that_no_job_has_written_is_not_read(tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_metadata_that_no_job_has_written_is_not_read(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "v2.gz.metadata.json").write_bytes(b"\x1f\x8b\xff")
     (folder / "00001-1f8b.metadata.json").write_text("{}")
-    assert not formats.is_foreign(tmp_path)
+    assert not table_formats.is_foreign(tmp_path)
     (folder / "v9.metadata.json").write_text('{"properties": {"cykafka.note": ""}}')
     (folder / "v10.metadata.json").write_text('{"properties": {}}')
 
-    assert formats.is_foreign(tmp_path)
+    assert table_formats.is_foreign(tmp_path)
 
 
 def test_parquet_needs_no_packages() -> None:
@@ -203,7 +203,16 @@ def test_jar_of_another_spark_is_named_as_the_cause() -> None:
         "org.apache.spark.sql.execution.LogicalRDD.<init>(scala.Option)'\n\tat org.apache.spark"
     )
 
-    assert "a jar of spark.jars or spark.jars.packages is for another version" in explained(error)
+    assert "a jar of spark.jars or spark.jars.packages is for another version" in explain_error(
+        error
+    )
+
+
+@pytest.mark.parametrize("short", [explain_error, explain_spark_error])
+def test_numbers_in_brackets_are_no_error_classes(short: Callable[..., str]) -> None:
+    error = RuntimeError("[MALFORMED.FIELD] offset 5 of orders [0] has no items[12].x")
+
+    assert short(error) == "offset 5 of orders [0] has no items[12].x"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cykafka.spark.jobs.command import main
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs" / "kubernetes"
 RECIPE = (FOLDER / "Dockerfile").read_text()
-GUIDE = (ROOT / "docs" / "spark-clusters.md").read_text()
+GUIDE = (ROOT / "docs" / "spark-kubernetes.md").read_text()
 PORT = 9464
 # The schema of the operator's resource is not in the packages of Kubernetes' schemas.
 OWN = "SparkApplication"

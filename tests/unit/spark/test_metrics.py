@@ -10,7 +10,7 @@ import pytest
 from progress_reports import ID, first_report, second_report
 from prometheus_client import CollectorRegistry
 
-from cykafka.spark.progress import lag_of
+from cykafka.spark.source.offsets import lag_of
 
 pytest.importorskip("pyspark", reason="the group spark is not installed")
 

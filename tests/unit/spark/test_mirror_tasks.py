@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cykafka.spark.jobs.mirror_tasks import TRACE, with_trace
+from cykafka.spark.jobs.mirror.send_records import TRACE, with_trace
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cykafka.spark.offsets import (
+from cykafka.spark.source.offsets import (
     PartitionRange,
     divide,
     format_offsets,
@@ -88,7 +88,7 @@ def test_rate_limit_is_proportional_and_starves_no_partition() -> None:
     assert rate_limit(1, start, end) == {("a", 0): 1, ("a", 1): 101, ("a", 2): 1}
 
 
-def test_rate_limit_ignores_partitions_without_start_or_with_a_smaller_end() -> None:
+def test_rate_limit_ignores_partitions_without_start_or_records() -> None:
     end = {("a", 0): 90, ("a", 1): 5, ("a", 2): 7}
 
     assert rate_limit(10, {("a", 0): 0, ("a", 1): 9}, end) == {**end, ("a", 0): 10}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.options import DRIVER_RECORDS, MOST_DRIVER_RECORDS, SHARED_RECORDS, ReadOptions
+from cykafka.spark.source.read_options import DRIVER_RECORDS, SHARED_RECORDS, ReadOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
 
@@ -37,8 +37,8 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
     assert made.group_id_prefix == "spark-kafka-source"
     assert (made.max_offsets, made.min_offsets) == (None, None)
     assert (made.min_partitions, made.max_records) == (None, None)
-    # The connector never combines partitions, nor does its driver read.
-    assert (made.max_shared, stream().max_on_driver) == (SHARED_RECORDS, DRIVER_RECORDS)
+    # The connector never combines partitions.
+    assert (made.max_shared, made.read_on) == (SHARED_RECORDS, "executors")
     assert (made.pushdown, made.commit_group) == (False, None)
     assert made.kafka["isolation.level"] == "read_uncommitted"
 
@@ -53,7 +53,7 @@ def test_options_are_parsed() -> None:
         maxOffsetsPerTrigger="7",
         minPartitions="2",
         maxRecordsPerSharedTask="8",
-        maxRecordsOnDriver="100000",
+        readOn="Executors",
         maxRecordsPerPartition="9",
         groupIdPrefix="mine",
         includeHeaders="true",
@@ -65,7 +65,7 @@ def test_options_are_parsed() -> None:
     assert (made.poll_timeout_s, made.retries, made.retry_interval_s) == (1.5, 0, 0.02)
     assert (made.min_offsets, made.max_offsets) == (5, 7)
     assert (made.min_partitions, made.max_shared, made.max_records) == (2, 8, 9)
-    assert made.max_on_driver == 0  # because of the headers
+    assert made.read_on == "executors"
     assert (made.group_id_prefix, made.commit_group) == ("mine", "lag")
     assert made.late_start == "latest"
 
@@ -88,7 +88,7 @@ def test_topics_have_three_forms() -> None:
 
 def test_first_form_of_a_start_takes_precedence() -> None:
     by_time = '{"a":{"0":5}}'
-    assert batch(startingOffsets=by_time).start.each == {("a", 0): 5}
+    assert batch(startingOffsets=by_time).start.numbers == {("a", 0): 5}
     made = batch(startingOffsets="earliest", startingOffsetsByTimestamp=by_time).start
     assert (made.kind, made.option) == ("timestamps", "startingOffsetsByTimestamp")
     made = batch(startingOffsetsByTimestamp=by_time, startingTimestamp="17").start
@@ -115,7 +115,7 @@ def test_first_form_of_a_start_takes_precedence() -> None:
         ({"assign": "a"}, "exactly one of the options"),
         ({"groupIdPrefix": ""}, "option groupIdPrefix"),
         ({"includeHeaders": "yes"}, "option includeHeaders: expected true or false"),
-        ({"maxRecordsOnDriver": "9"}, "option maxRecordsOnDriver is for streams only"),
+        ({"readOn": "driver"}, "option readOn is for streams only"),
         ({"commitGroup": "g"}, "option commitGroup is for streams only"),
         ({"failOnDataLos": "true"}, 'did you mean "failOnDataLoss"?'),
         ({"maxOffsetPerTrigger": "1"}, 'did you mean "maxOffsetsPerTrigger"?'),
@@ -128,12 +128,19 @@ def test_errors_name_the_option(options: dict[str, str], expected: str) -> None:
     assert expected in str(caught.value)
 
 
-def test_driver_reads_no_more_than_the_maximum() -> None:
-    assert stream(maxRecordsOnDriver=str(MOST_DRIVER_RECORDS)).max_on_driver == 100_000
-    with pytest.raises(
-        ValueError, match="maxRecordsOnDriver: expected a whole number, 0 to 100000"
-    ):
-        stream(maxRecordsOnDriver="100001")
+def test_driver_has_a_limit() -> None:
+    assert stream().max_offsets is None
+    assert stream(readOn="driver").max_offsets == DRIVER_RECORDS
+    assert stream(readOn="driver", maxOffsetsPerTrigger="7").max_offsets == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["minPartitions", "maxRecordsPerPartition", "maxRecordsPerSharedTask"]
+)
+def test_driver_has_no_options_of_tasks(name: str) -> None:
+    assert stream(readOn="executors", **{name: "9"}).read_on == "executors"
+    with pytest.raises(ValueError, match=f"option {name} is for tasks.*; remove {name}, or"):
+        stream(readOn="driver", **{name: "9"})
 
 
 OTHERS = ("path", "checkpointLocation", "topic", "mergeSchema", "x.y", "maxFilesPerTrigger",

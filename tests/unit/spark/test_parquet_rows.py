@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the group spark is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="the group spark is not installed")
 
-from cykafka.spark.jobs import parquet_rows  # noqa: E402
-from cykafka.spark.jobs.parquet_rows import (  # noqa: E402
+from cykafka.spark.jobs.replay import parquet_rows  # noqa: E402
+from cykafka.spark.jobs.replay.parquet_rows import (  # noqa: E402
     MOST,
     File,
-    Limits,
-    UnfitError,
+    ReplayLimits,
+    UnfitFileError,
     UnreadableError,
     look,
     rows_in_order,
@@ -26,10 +27,10 @@ START_US = 1_700_000_000_000_000
 FOLDERS = {"topic": "t", "date": "2026-01-01"}
 
 
-def limits(**given: Any) -> Limits:
+def limits(**given: Any) -> ReplayLimits:
     given = {"topics": None, "partitions": None, "offsets": (0, MOST), "times": None, "done": {},
              **given}  # fmt: skip
-    return Limits(**given)
+    return ReplayLimits(**given)
 
 
 def partitions(number: int, count: int) -> Any:
@@ -59,7 +60,7 @@ def write(path: Path, offsets: Iterable[int], **columns: Any) -> Path:
     return path
 
 
-def looked(path: Path, wanted: Limits | None = None) -> File:
+def looked(path: Path, wanted: ReplayLimits | None = None) -> File:
     found = look(str(path), FOLDERS, wanted or limits())
     assert found is not None
     return found
@@ -131,16 +132,16 @@ def test_an_empty_file_has_nothing(tmp_path: Path) -> None:
 def test_other_files_are_unfit(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
     path = write(tmp_path / "a.parquet", columns.pop("offsets", range(3)), **columns)
 
-    with pytest.raises(UnfitError, match=words):
+    with pytest.raises(UnfitFileError, match=words):
         look(str(path), FOLDERS, limits())
 
 
 def test_a_column_that_is_also_a_folder_is_unfit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", range(3))
 
-    with pytest.raises(UnfitError, match="column key"):
+    with pytest.raises(UnfitFileError, match="column key"):
         look(str(path), {**FOLDERS, "key": "k"}, limits())
-    with pytest.raises(UnfitError, match="without a topic"):
+    with pytest.raises(UnfitFileError, match="without a topic"):
         look(str(path), {"topic": "__HIVE_DEFAULT_PARTITION__"}, limits())
 
 
@@ -171,6 +172,50 @@ def test_files_that_overlap_are_merged(tmp_path: Path, monkeypatch: pytest.Monke
     assert sent(files[::-1]) == [*range(130), 150, 151]
     assert sent(files, 37, 151) == [*range(37, 130), 150]
     assert sent([files[0], files[0]], 0, 5) == [0, 0, 2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("most_open", [2, 3, 100])
+def test_few_files_are_open_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_open: int
+) -> None:
+    monkeypatch.setattr(parquet_rows, "_MOST_OPEN", most_open)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    files = [looked(write(tmp_path / f"{number}.parquet", range(number, 200, 20)))
+             for number in range(20)]  # fmt: skip
+    files += [looked(write(tmp_path / f"late-{element}.parquet", range(200 + number, 220, 2),
+                           headers=pa.array([[("n", b"1")]] * 10, headers(element))))
+              for number, element in enumerate(("element", "array"))]  # fmt: skip
+    before = open_files()
+    most, offsets = 0, []
+
+    for batch in rows_in_order(files[::-1], 0, MOST, None):
+        offsets += batch.column("offset").to_pylist()
+        most = max(most, open_files() - before)
+
+    assert offsets == list(range(220))
+    assert most <= min(most_open, 20)
+    assert open_files() == before
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_temporary_files_are_deleted_if_nobody_reads_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_rows, "_MOST_OPEN", 2)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    files = [looked(write(tmp_path / f"{number}.parquet", range(number, 200, 5)))
+             for number in range(5)]  # fmt: skip
+    rows = rows_in_order(files, 0, MOST, None)
+    next(rows)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] != []
+
+    rows.close()  # type: ignore[attr-defined]
+
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
 def test_files_of_several_writers_are_merged(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.pushdown import (
+from cykafka.spark.source.offsets import PartitionRange
+from cykafka.spark.source.pushdown import (
     Condition,
     RowCondition,
     condition_of,
-    matching,
+    filter_rows,
     narrow,
     since_ms,
 )
@@ -133,7 +133,7 @@ def test_rows_that_match_all_filters_are_kept(given: list[Any], rows: list[int])
             "row": pa.array(range(4)),
         }
     )
-    assert matching(kept, batch).column("row").to_pylist() == rows
+    assert filter_rows(kept, batch).column("row").to_pylist() == rows
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from cykafka.internal import known_properties
-from cykafka.spark.client import ClientConfig, client_config
-from cykafka.spark.redaction import REDACTED, is_secret
+from cykafka.spark.clients.properties import REDACTED, ClientConfig, client_config, is_secret
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import pytest
 import cykafka
 from cykafka import KafkaError, KafkaException
 from cykafka.internal import key_partitions
-from cykafka.spark import row_order
-from cykafka.spark.row_order import PartitionCounts, RowOrder
+from cykafka.spark.clients import producers
+from cykafka.spark.clients.producers import PartitionCounts
+from cykafka.spark.sink import writing
+from cykafka.spark.sink.writing import Rows, sort_rows
 
 KEYS = ["", "a", "b", "key", "größer", "x" * 1000]
 
@@ -23,9 +25,10 @@ def options(**given: Any) -> Any:
     return SimpleNamespace(config={"partitioner": "murmur2_random"}, **{**defaults, **given})
 
 
-def sort(batch: pa.RecordBatch, count: int = 3, **given: Any) -> row_order.Rows:
+def sort(batch: pa.RecordBatch, count: int = 3, **given: Any) -> Rows:
     counts: Any = SimpleNamespace(of=lambda topic: count)
-    return RowOrder(options(**given), counts).sort(batch)
+    columns = batch.schema.names
+    return sort_rows(batch, options(columns=columns, **given), counts)
 
 
 def batch(keys: list[str | None], **columns: Any) -> pa.RecordBatch:
@@ -78,7 +81,7 @@ def test_keys_of_another_type_are_refused() -> None:
         key_partitions(pa.array([1]), "murmur2", 2)
 
 
-# -- RowOrder
+# -- sort_rows
 
 
 def test_rows_are_sorted_by_the_partitions_of_their_keys() -> None:
@@ -159,7 +162,7 @@ def test_number_of_partitions_is_asked_every_five_minutes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr(row_order.time, "monotonic", lambda: now)
+    monkeypatch.setattr(producers.time, "monotonic", lambda: now)
     counts = PartitionCounts(FakeProducer(3, 4))  # type: ignore[arg-type]
     assert (counts.of("t"), counts.of("t")) == (3, 3)
     now += 301
@@ -175,3 +178,12 @@ def test_failed_login_is_raised() -> None:
     refused = KafkaException(KafkaError(KafkaError._AUTHENTICATION))
     with pytest.raises(KafkaException):
         PartitionCounts(FakeProducer(refused)).of("t")  # type: ignore[arg-type]
+
+
+def test_keys_are_not_hashed_for_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(writing, "key_partitions")
+    given = batch(["a", "b", "c"])
+
+    rows = sort(given, 1)
+
+    assert rows.batch is given

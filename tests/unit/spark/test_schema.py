@@ -18,7 +18,7 @@ from pyspark.sql.types import (  # noqa: E402
     StructType,
 )
 
-from cykafka.spark.schema import Projection, source_schema  # noqa: E402
+from cykafka.spark.source.schema import Projection, source_schema  # noqa: E402
 
 OFFSET = StructType([StructField("offset", LongType(), nullable=False)])
 VALUE = StructType([StructField("value", BinaryType(), nullable=False)])

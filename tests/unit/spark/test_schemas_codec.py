@@ -201,7 +201,7 @@ def registry_document(registry: SchemaRegistry, subject: str) -> Document:
         ({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]},
          "L contains itself"),
         ({"type": "record", "name": "N", "fields": [{"name": "x", "type": "Missing"}]},
-         "no Avro schema"),
+         "not an Avro schema"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "50 digits"),
         ({"type": "bytes", "logicalType": "decimal"}, "a decimal has the precision None"),
         ({"type": "record", "name": "E", "fields": []}, "no fields"),
@@ -537,7 +537,7 @@ def test_protobuf_times_out_of_range_are_bad(kind: str, seconds: int, is_bad: bo
     assert list(wrong) == ([1] if is_bad else [])
 
 
-def test_protobuf_messages_in_themselves_are_not_left_out_of_what_is_written() -> None:
+def test_protobuf_messages_in_themselves_are_refused() -> None:
     document = of_text(
         f'message_type {{ name: "A" {field("b", 1, ".B")} {field("x", 2, "INT32")} }}'
         f'message_type {{ name: "B" {field("a", 1, ".A")} {field("bs", 2, ".B", "REPEATED")} }}'
@@ -600,7 +600,7 @@ def test_json_is_checked_with_its_own_schema_and_references(registry: SchemaRegi
     assert data == [b'{"id": 1}', None, None, None]
     assert errors[0] is None
     assert "/id: " in errors[1]
-    assert "no JSON" in errors[2]
+    assert "not JSON" in errors[2]
     assert '/who: "name" is a required property' in errors[3]
 
 
@@ -639,7 +639,7 @@ def test_a_schema_without_a_name_has_no_subject(registry: SchemaRegistry) -> Non
         Encoder("json", given, source).number("topic")
 
 
-def test_values_that_do_not_fit_are_bad_or_fail(registry: SchemaRegistry) -> None:
+def test_values_that_do_not_fit_are_bad(registry: SchemaRegistry) -> None:
     registry.add("fit-value", OLD)
     values = pa.array(
         [{"id": 1, "who": "a"}, {"id": 2, "who": None}, None, {"id": 2**40, "who": ""}]
@@ -651,8 +651,6 @@ def test_values_that_do_not_fit_are_bad_or_fail(registry: SchemaRegistry) -> Non
     is_bad = [error is not None for error in made.field("error").to_pylist()]
     assert is_bad == [False, True, False, True]
     assert [value is not None for value in made.field("value").to_pylist()] == [True] + 3 * [False]
-    with pytest.raises(ValueError, match="of the topic fit cannot be encoded"):
-        Encoder("avro", options(registry), None, must=True).encode(values, topics)
     with pytest.raises(UnfitError, match="the value has no field who"):
         Encoder("avro", options(registry), None).encode(pa.array([{"id": 1}]), pa.array(["fit"]))
     with pytest.raises(UnfitError, match="cast"):

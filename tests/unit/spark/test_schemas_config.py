@@ -12,15 +12,13 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from schema_registry import schema_registry
 
-from cykafka.spark.jobs.config import JOBS
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.config.load import load, to_toml
+from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.problems import ConfigError, explain_error
+from cykafka.spark.jobs.records.decoding import check_schemas
 from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
-from cykafka.spark.jobs.schemas.columns import check_schemas
 from cykafka.spark.jobs.schemas.document import Document, SchemaSource
 from cykafka.spark.jobs.schemas.registry import RegistryError
-from cykafka.spark.jobs.toml import to_toml
 
 URL = {"registry.url": "http://registry:8081"}
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
@@ -78,8 +76,8 @@ def test_files_of_schemas(tmp_path: Path) -> None:
         ("archive", {"schema": "s:latest"}, r'key "schema" needs the table \[registry\]'),
         ("archive", {"decode": "json"}, 'key "schema" is missing'),
         ("archive", {"decode": "avr", "schema": AVRO, **URL}, 'did you mean "avro"'),
-        ("archive", {"decode": "avro", "schema": "none.avsc", **URL}, "no SUBJECT:VERSION and no"),
-        ("archive", {"decode": "avro", "schema": "{", **URL}, "it is no JSON"),
+        ("archive", {"decode": "avro", "schema": "none.avsc", **URL}, "neither SUBJECT:VERSION"),
+        ("archive", {"decode": "avro", "schema": "{", **URL}, "because it is not JSON"),
         ("archive", {"decode": "protobuf", "schema": __file__, **URL}, "no set of descriptors"),
         ("archive", {"decode": "envelope-json", "schema": "s:1", **URL}, "not in the wire format"),
         ("archive", URL, 'key "registry" has no effect'),
@@ -127,14 +125,14 @@ def test_missing_libraries_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ModuleNotFoundError) as caught:
         check_schemas(loaded(decode="avro", **{"registry.url": "http://no-library:1"}))
 
-    assert explained(caught.value).endswith("pip install 'cykafka[spark-schemas]'")
+    assert explain_error(caught.value).endswith("pip install 'cykafka[spark-schemas]'")
 
 
 @pytest.mark.parametrize(
     ("more", "error", "words"),
     [
         ({"encode_schema": "none-value:7"}, RegistryError, 'key "encode": .*subject none-value'),
-        ({"encode_schema": {"type": "record"}}, ConfigError, 'key "encode": it is no Avro schema'),
+        ({"encode_schema": {"type": "record"}}, ConfigError, '"encode": it is not an Avro schema'),
     ],
 )
 def test_a_schema_to_write_is_checked_before_the_topics_are_known(

@@ -12,8 +12,9 @@ pytest.importorskip("pyarrow")
 
 from pyspark.sql.datasource import EqualTo, In, InputPartition, IsNull
 
-from cykafka.spark import consumers, register
-from cykafka.spark.source import CyKafkaDataSource, PushdownReader
+from cykafka.spark import register
+from cykafka.spark.clients import consumers
+from cykafka.spark.data_source import CyKafkaDataSource, PushdownReader
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}
 

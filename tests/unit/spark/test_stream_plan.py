@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.loss import DataLossError
-from cykafka.spark.offsets import Offsets, PartitionRange, take_start
-from cykafka.spark.old_stream_reader import OldStreamReader
-from cykafka.spark.options import ReadOptions
-from cykafka.spark.planner import Ends, Planner
-from cykafka.spark.schema import source_schema
-from cykafka.spark.stream import StreamPlan
+from cykafka.spark.source.offsets import Offsets, PartitionRange, take_start
+from cykafka.spark.source.planner import Ends, Planner
+from cykafka.spark.source.read_options import DataLossError, ReadOptions
+from cykafka.spark.source.reading import OldStreamReader
+from cykafka.spark.source.schema import source_schema
+from cykafka.spark.source.stream import StreamPlan
 
 
 class Fake(Planner):
@@ -100,9 +99,9 @@ def test_start_after_the_end_is_an_error_or_skipped() -> None:
             assert plan.ranges(start, end) == []
 
 
-def test_stop_before_the_first_batch_leaves_a_checkpoint_that_can_continue(tmp_path: Path) -> None:
+def test_stop_before_the_first_batch_leaves_a_usable_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
-    from cykafka.spark.jobs.stopping import STOP_FILE, StoppableSource
+    from cykafka.spark.jobs.run.job_source import STOP_FILE, StoppableSource
 
     stop_file = tmp_path / "stop"
     stop_file.touch()
@@ -224,12 +223,30 @@ def test_too_few_records_wait_for_the_delay() -> None:
 
 
 def test_vanished_partitions_are_a_loss() -> None:
-    plan, _, _ = planned({("a", 0): 5})
+    topics = {"subscribe": "a,b"}
+    plan, _, _ = planned({("a", 0): 5}, **topics)
     start, end = {"a": {"0": 1}, "b": {"0": 3}}, {"a": {"0": 5}}
     with pytest.raises(DataLossError, match=r"b \[0\] are gone"):
         plan.ranges(start, end)
+    plan, _, _ = planned({("a", 0): 5}, **topics, failOnDataLoss="false")
+    assert plan.ranges(start, end) == [PartitionRange("a", 0, 1, 5)]
+
+
+def test_topics_that_are_not_selected_any_more_are_no_matter_of_retention(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start, end = {"a": {"0": 1}, "b": {"0": 3}}, {"a": {"0": 5}}
+    plan, _, _ = planned({("a", 0): 5})
+    with pytest.raises(DataLossError) as caught:
+        plan.ranges(start, end)
+    assert str(caught.value) == (
+        "the stream has read b [0] until now, and option subscribe does not select them any more. "
+        "Select them again; or, to leave out their further records, set the option failOnDataLoss "
+        "to false"
+    )
     plan, _, _ = planned({("a", 0): 5}, failOnDataLoss="false")
     assert plan.ranges(start, end) == [PartitionRange("a", 0, 1, 5)]
+    assert "does not select them any more; failOnDataLoss is false" in caplog.text
 
 
 def test_new_partition_that_does_not_begin_at_0_is_a_loss() -> None:
@@ -290,11 +307,14 @@ def test_old_reader_goes_on_after_a_restart() -> None:
     assert reader.latestOffset() == {"a": {"0": 9}}
 
 
-@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
-def test_old_reader_refuses_limits(name: str) -> None:
-    reader, _ = old_reader({("a", 0): 5}, **{name: "3"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("maxOffsetsPerTrigger", "3"), ("minOffsetsPerTrigger", "3"), ("readOn", "driver")],
+)
+def test_old_reader_refuses_options(name: str, value: str) -> None:
+    reader, _ = old_reader({("a", 0): 5}, **{name: value})
 
-    with pytest.raises(ValueError, match=rf"option {name} needs PySpark 4\.2"):
+    with pytest.raises(ValueError, match=rf"option {name}\S* needs PySpark 4\.2"):
         reader.initialOffset()
-    with pytest.raises(ValueError, match=rf"option {name} needs PySpark 4\.2"):
+    with pytest.raises(ValueError, match=rf"option {name}\S* needs PySpark 4\.2"):
         reader.latestOffset()

@@ -12,11 +12,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from cykafka import KafkaError, KafkaException, Watermarks
-from cykafka.spark import worker
-from cykafka.spark.consumers import OpenConsumer
-from cykafka.spark.loss import DataLossError
-from cykafka.spark.offsets import PartitionRange
-from cykafka.spark.options import ReadOptions
+from cykafka.spark.clients.consumers import OpenConsumer
+from cykafka.spark.source import worker
+from cykafka.spark.source.offsets import PartitionRange
+from cykafka.spark.source.read_options import DataLossError, ReadOptions
 
 A = ("a", 0)
 Act = Callable[["Fake", Any], None]
@@ -120,17 +119,17 @@ def error(code: int, partition: int = 0) -> Act:
 
 def task(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, *ranges: tuple[int, int, int], **given: str
-) -> worker._Task:
+) -> worker._RangesTask:
     monkeypatch.setattr(worker, "consume_ranges", Fake.consume_ranges)
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: fake.now))
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
     options = ReadOptions.of({**base, **{k.lower(): v for k, v in given.items()}}, "batch")
     fake.opened = OpenConsumer({}, make=lambda _: fake)  # type: ignore[arg-type, return-value]
     parts = [PartitionRange("a", *each) for each in ranges or [(0, 0, 20)]]
-    return worker._Task(fake.opened, parts, options)
+    return worker._RangesTask(fake.opened, parts, options)
 
 
-def run(made: worker._Task) -> None:
+def run(made: worker._RangesTask) -> None:
     while len(made.wanted):
         if len(made.next_batch()):
             made.moved()

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 from pyspark.sql import types as t
 
-from cykafka.spark.write_options import TransactionOptions, WriteOptions, write_options
+from cykafka.spark.sink.write_options import WriteOptions, write_options
 
 BINARY, STRING, INT, LONG, TIME = (
     t.BinaryType(),
@@ -84,7 +84,8 @@ def test_headers_are_omitted_if_requested(text: str, found: str | None) -> None:
 
 
 def test_columns_that_only_brokers_set_are_ignored() -> None:
-    made(schema(value=STRING, offset=LONG, timestampType=INT))
+    options = made(schema(value=STRING, offset=LONG, timestampType=INT))
+    assert (options.key, options.partition, options.timestamp) == (None, None, None)
 
 
 def test_other_columns_are_ignored() -> None:
@@ -154,9 +155,10 @@ def test_misspelled_option_error_suggests_the_right_one(key: str, meant: str) ->
 
 
 def test_options_of_spark_and_of_the_source_are_ignored() -> None:
-    made(
+    options = made(
         path="x", checkpointlocation="y", subscribe="t", startingOffsets="earliest", queryname="q"
     )
+    assert options == made()
 
 
 def test_a_flag_is_true_or_false() -> None:
@@ -200,7 +202,7 @@ def test_options_of_the_client_are_checked() -> None:
 
 def test_transactions_are_for_streams_with_a_prefix() -> None:
     options = made(stream=True, transactional="true", transactionalIdPrefix="mine")
-    assert options.transaction == TransactionOptions("mine")
+    assert options.transaction == "mine"
     assert options.config["transaction.timeout.ms"] == "300000"
     assert options.config["delivery.timeout.ms"] == "120000"
 

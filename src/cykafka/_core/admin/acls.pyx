@@ -47,7 +47,7 @@ ctypedef rd_kafka_AclBinding_t *(*new_acl_t)(
 cdef class AclRequest(Request):
     """The base of the three requests: a list of AclBinding or AclBindingFilter.
 
-    The answers are in the order of the list.
+    The responses have the order of the list.
     """
 
     cdef list _acls
@@ -150,7 +150,9 @@ cdef rd_kafka_AclBinding_t *_acl_to(object acl, new_acl_t new) except NULL:
 
 
 cdef const char *_c_text_or_null(object text, str argument) except? NULL:
-    return NULL if text is None else c_text(text, argument)
+    if text is None:
+        return NULL
+    return c_text(text, argument)
 
 
 cdef list _bindings_from(const rd_kafka_AclBinding_t **acls, size_t cnt):

@@ -2,7 +2,8 @@ from cykafka._core.admin.request cimport Request
 from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
 from cykafka._core.clib.librdkafka_admin cimport rd_kafka_event_t
 from cykafka._core.client.event_loop cimport Watch
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
 
 cdef class Answers(Role):
     # The queue of the answers.
@@ -19,4 +20,4 @@ cdef class Answers(Role):
     cdef int serve_results(self, Handle handle) except -1
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1
     cdef int refresh_metadata(self, Handle handle, bint topics) except -1
-    cdef int look_again(self, Handle handle) except -1
+    cdef int wake_thread(self, Handle handle) except -1

@@ -1,6 +1,6 @@
 from typing import final
 
-from cykafka._core.client.handle import Role
+from cykafka._core.client.role import Role
 
 @final
 class Answers(Role): ...

@@ -14,6 +14,7 @@ from cykafka._core.clib.csrc cimport (
     ck_callback_poll,
     ck_pipe_t,
     ck_pipe_writer,
+    ck_queue_t,
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -44,7 +45,8 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_event_t,
     rd_kafka_queue_poll,
 )
-from cykafka._core.client.handle cimport NOT_AGAIN, Handle, Role
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport NOT_AGAIN, Role
 from cykafka._core.common.arguments cimport NOW
 from cykafka._core.common.errors cimport error_from
 
@@ -68,11 +70,12 @@ cdef class Answers(Role):
 
     # -- the role
 
-    cdef void wake(self, Handle handle) noexcept nogil:
+    cdef void wake(self, ck_queue_t *events) noexcept nogil:
         if self._results is not NULL:
             rd_kafka_queue_yield(self._results)
 
-    cdef int serve_loop(self, Handle handle, loop) except -1:
+    cdef int serve_loop(self, object client) except -1:
+        cdef Handle handle = client
         cdef rd_kafka_event_t *event
         while self._results is not NULL:
             event = rd_kafka_queue_poll(self._results, 0)
@@ -84,10 +87,10 @@ cdef class Answers(Role):
             handle.dispatch(NOW)
         return NOT_AGAIN
 
-    cdef int release(self, Handle handle) except -1:
+    cdef int release(self, object client) except -1:
         cdef rd_kafka_queue_t *results = self._results
         try:
-            handle.end_watch()
+            (<Handle>client).end_watch()
         finally:
             self._results = NULL
             if results is not NULL:
@@ -95,12 +98,12 @@ cdef class Answers(Role):
                     rd_kafka_queue_destroy(results)
         return 0
 
-    cdef int ended(self, Handle handle) except -1:
+    cdef int ended(self, object client) except -1:
         """Fail the remaining futures."""
         while self.pending:
             _, request = self.pending.popitem()
             (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
-                                                 f"{type(handle).__name__} was closed before the "
+                                                 f"{type(client).__name__} was closed before the "
                                                  "answer arrived"))
         return 0
 
@@ -126,7 +129,8 @@ cdef class Answers(Role):
         handle.leave()
         if isinstance(futures, dict) and not futures:
             return futures
-        request._futures = futures
+        # Not the dict itself: it is the caller's, who may empty it before the answer arrives.
+        request._futures = futures if keys is None else dict(futures)
         self._number += 1
         number = self._number
         self.pending[number] = request
@@ -144,7 +148,7 @@ cdef class Answers(Role):
                 raise ValueError(errstr.decode("utf-8", "replace"))
         except:
             self.pending.pop(number, None)
-            self.look_again(handle)
+            self.wake_thread(handle)
             raise
         return futures
 
@@ -160,7 +164,7 @@ cdef class Answers(Role):
                 raise
         return 0
 
-    cdef int look_again(self, Handle handle) except -1:
+    cdef int wake_thread(self, Handle handle) except -1:
         """Wake the thread, because there may be no request left to wait for."""
         if self._results is not NULL and handle._open_in == ck_runtime_generation:
             rd_kafka_queue_yield(self._results)
@@ -169,7 +173,7 @@ cdef class Answers(Role):
     # -- answers
 
     cdef int serve_results(self, Handle handle) except -1:
-        """Deliver answers until no request is left. Keeps the handle alive meanwhile."""
+        """Deliver responses until every request has one, and keep the handle alive until then."""
         cdef rd_kafka_event_t *event
         while self.pending:
             if handle._generation != ck_runtime_generation:
@@ -204,8 +208,8 @@ cdef class Answers(Role):
                 else:
                     outcome = request.decode(event)
                     if isinstance(outcome, dict) and any(
-                            isinstance(each, KafkaError) and each in _NO_LEADER
-                            for each in outcome.values()):
+                            isinstance(item, KafkaError) and item in _NO_LEADER
+                            for item in outcome.values()):
                         self.refresh_metadata(handle, True)
         except BaseException as failure:
             outcome = failure

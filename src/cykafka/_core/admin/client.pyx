@@ -1,4 +1,4 @@
-"""Admin: the native half of AdminClient. It makes requests; each answer is a Future."""
+"""Admin: the native half of AdminClient. It sends requests; each response is a Future."""
 import warnings
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -9,11 +9,9 @@ from cykafka._core.admin.answers cimport Answers
 from cykafka._core.admin.request cimport Request, c_text, text_or_none
 from cykafka._core.clib.csrc cimport (
     CK_CALL_GROUPS,
-    PyThread_get_thread_ident,
     ck_call_leave,
     ck_call_t,
     ck_callback_poll,
-    ck_queue_length,
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -23,7 +21,8 @@ from cykafka._core.clib.librdkafka cimport (
 )
 from cykafka._core.clib.librdkafka_admin cimport rd_kafka_group_info, rd_kafka_group_list
 from cykafka._core.client.event_loop cimport Watch
-from cykafka._core.client.handle cimport Handle, copied, new_call
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.requests cimport copied, new_call
 from cykafka._core.common.arguments cimport NOW, deadline_after, timeout_ms
 from cykafka._core.common.config cimport merged_config
 from cykafka._core.common.errors cimport check_doing, error_from
@@ -34,7 +33,8 @@ from cykafka._core.model.group import GroupMember, GroupMetadata
 
 @cython.no_gc_clear
 cdef class Admin(Handle):
-    """The native half of AdminClient.
+    """Admin(config=..., /, **kwargs)\n--\n
+    The native half of AdminClient.
 
     ``AdminClient(dict)``, ``AdminClient(dict, **kwargs)`` or ``AdminClient(**kwargs)`` take
     librdkafka's properties and the keys ``error_cb``, ``throttle_cb``, ``stats_cb``, ``oauth_cb``
@@ -47,9 +47,17 @@ cdef class Admin(Handle):
         self._role = self._answers
         self._closed_words = "AdminClient has been closed"
 
+    @cython.embedsignature(False)
     def __init__(self, *args, **kwargs):
+        """__init__($self, config=..., /, **kwargs)\n--\n
+        Create the client and start librdkafka's threads, without waiting for a broker.
+
+        The class describes `config`. Keyword arguments override properties in `config`.
+        """
         self.check_new()
         try:
+            if not args and isinstance(kwargs.get("conf"), dict):  # the argument's name in theirs
+                args = (kwargs.pop("conf"),)
             conf = self.new_conf(merged_config(args, kwargs, type(self).__name__))
             # A producer, because it is lighter than a consumer.
             self.start(RD_KAFKA_PRODUCER, conf)
@@ -57,13 +65,13 @@ cdef class Admin(Handle):
             self._opening = False
 
     def _ask(self, Request request not None, keys, **options):
-        """Make a request.
+        """Send a request.
 
         Parameters
         ----------
         request : Request
         keys : iterable or None
-            The items of the answer; each gets a future. None for a single future.
+            The items of the response; each gets a future. None returns a single future.
         **options
             ``request_timeout`` and ``operation_timeout`` in seconds; flags (bool), numbers, lists
             of numbers. None, except as a flag, leaves librdkafka's default.
@@ -71,14 +79,14 @@ cdef class Admin(Handle):
         Returns
         -------
         concurrent.futures.Future or dict
-            The futures are running, so they cannot be cancelled. Each gets a result or a
-            KafkaException. If the handle is closed first, its code is ``_DESTROY``.
+            The futures are running, so you cannot cancel them. Each gets a result or a
+            KafkaException. If the handle is closed first, the code is ``_DESTROY``.
         """
         return self._answers.ask(self, request, keys, options)
 
     def _serve_in_loop(self, Watch watch not None):
-        """Answers arrive in the watch's loop from now on. Call it before the first request.
-        close() then does not wait for librdkafka's threads."""
+        """Deliver responses in the watch's loop from now on. Call this method before the first
+        request. close() then does not wait for librdkafka's threads."""
         self._answers.watch = watch
         self._ends_alone = True
 
@@ -92,20 +100,20 @@ cdef class Admin(Handle):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for one; None or less than 0: forever. Ctrl-C is noticed within 0.1 s.
+            Seconds to wait for a callback. None or a negative value waits forever. Ctrl-C
+            interrupts the wait within 0.1 s.
 
         Returns
         -------
         int
-            The number of events that were served.
+            The number of served events.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef int64_t served = 0
         cdef rd_kafka_t *rk
         cdef int ms
         while True:
-            if self._events is not NULL and self._dispatcher != PyThread_get_thread_ident():
-                served += ck_queue_length(self._events)
+            served += self._callbacks.count_waiting()
             ms = 0 if served else self.slice_ms(deadline)
             rk = self.enter()
             with nogil:
@@ -127,7 +135,7 @@ cdef class Admin(Handle):
         group : str, optional
             Only this group.
         timeout : float
-            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+            Seconds; forever by default. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
@@ -155,27 +163,28 @@ cdef class Admin(Handle):
     # -- closing
 
     def close(self, timeout=None):
-        """Free the client. Futures without an answer get a KafkaException, ``_DESTROY``.
+        """Free the client. Futures without a response get a KafkaException, ``_DESTROY``.
 
-        A future's callback may close the client. Ctrl-C ends the wait: for calls in other threads,
-        then the client stays open; for librdkafka's threads, then it closes.
+        A future's callback may close the client. Ctrl-C ends the wait. If ``close()`` was waiting
+        for calls in other threads, the client stays open; if it was waiting for librdkafka's
+        threads, the client closes.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait for calls in other threads and for librdkafka's threads, which may end
-            later; by default without limit. It does not wait for answers.
+            later; by default without limit. ``close()`` does not wait for responses.
 
         Returns
         -------
         bool
-            False if a future had no answer yet. Closing again returns the same.
+            False if a future had no response yet. Closing again returns the same value.
 
         Raises
         ------
         KafkaException
             ``_TIMED_OUT`` if a call in another thread did not end in time. The client then stays
-            open, but other calls that waited meanwhile raise RuntimeError.
+            open, but other calls that waited during ``close()`` raise RuntimeError.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if self.begin_close(deadline):

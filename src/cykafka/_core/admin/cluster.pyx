@@ -44,7 +44,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
     rd_kafka_UserScramCredentialsDescription_user,
     rd_kafka_event_t,
 )
-from cykafka._core.common.arguments cimport int_argument
+from cykafka._core.common.arguments cimport check_value_size, int_argument
 
 from cykafka._core.model.scram import (
     ScramCredentialInfo,
@@ -167,7 +167,9 @@ cdef rd_kafka_UserScramCredentialAlteration_t *_upsertion_to(upsertion) except N
     user, info = upsertion.user, upsertion.scram_credential_info
     cdef int mechanism = info.mechanism.value
     cdef int iterations = <int>int_argument(info.iterations, "iterations", 1, INT32_MAX)
+    check_value_size(len(password), "password")
     if salt is not None:
+        check_value_size(len(salt), "salt")
         c_salt = salt
     return rd_kafka_UserScramCredentialUpsertion_new(
         c_text(user, "user"), <rd_kafka_ScramMechanism_t>mechanism, iterations, c_password,

@@ -104,8 +104,10 @@ cdef class AlterConfigs(ConfigRequest):
             if value is None:
                 raise TypeError(f"set_config: expected a str for {name!r}, got None")
             value = str(value)
-            rd_kafka_ConfigResource_set_config(c_resource, c_text(name, "set_config"),
-                                               c_text(value, f"set_config: {name}"))
+            if rd_kafka_ConfigResource_set_config(
+                    c_resource, c_text(name, "set_config"), c_text(value, f"set_config: {name}")):
+                # Without it the request would reset the whole configuration.
+                raise ValueError(f"set_config: {resource!r} has a property without a name")
         return 0
 
     cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
@@ -178,6 +180,8 @@ cdef dict _outcomes(const rd_kafka_event_t *event, resources_of_t resources_of, 
     cdef const rd_kafka_ConfigEntry_t **entries
     outcomes = {}
     for i in range(cnt):
+        if resources[i] is NULL:  # missing in the response
+            continue
         err = rd_kafka_ConfigResource_error(resources[i])
         if err:
             outcome = error_from(err, rd_kafka_ConfigResource_error_string(resources[i]))

@@ -7,6 +7,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
 from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
+    RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
+    RD_KAFKA_RESP_ERR_NOT_COORDINATOR,
     RD_KAFKA_RESP_ERR__BAD_MSG,
     rd_kafka_error_code,
     rd_kafka_error_destroy,
@@ -50,9 +53,14 @@ from cykafka._core.model import Node
 cdef enum:
     UNSET = INT_MIN
 
+# As on a new cluster, which makes the topic of the groups' offsets for the first request.
+_COORDINATOR_MOVES = (<int>RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
+                      <int>RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
+                      <int>RD_KAFKA_RESP_ERR_NOT_COORDINATOR)
+
 
 cdef class Request:
-    """A request to the cluster, and the futures that wait for the answer.
+    """A request to the cluster, and the futures that wait for the response.
 
     A subclass makes librdkafka's objects in __cinit__, frees them in __dealloc__, submits them and
     decodes the answer.
@@ -105,7 +113,7 @@ cdef int _settle(future, outcome) except -1:
     for _ in range(3):
         try:
             if isinstance(outcome, KafkaError):
-                future.set_exception(KafkaException(outcome))
+                future.set_exception(KafkaException(_explained(outcome)))
             elif isinstance(outcome, BaseException):
                 future.set_exception(outcome)
             else:
@@ -119,12 +127,21 @@ cdef int _settle(future, outcome) except -1:
     return 0
 
 
+cdef object _explained(error):
+    """The error, with its remedy if the coordinator of a group is the reason."""
+    code = error.code()
+    if code not in _COORDINATOR_MOVES:
+        return error
+    return KafkaError(code, f"{KafkaError(code).str()}: the group's coordinator is starting, or "
+                      "has moved; repeat the request", retriable=True)
+
+
 # -- options
 
 cdef int choose_options(options_t *chosen, dict options) except -1:
     """Check the options and store them, so that new_options() needs no Python."""
-    chosen.request_timeout = _milliseconds(options, "request_timeout", 0)
-    chosen.operation_timeout = _milliseconds(options, "operation_timeout", -1)
+    chosen.request_timeout = _milliseconds(options, "request_timeout")
+    chosen.operation_timeout = _milliseconds(options, "operation_timeout")
     chosen.validate_only = _flag(options, "validate_only")
     chosen.broker = _number(options, "broker")
     chosen.require_stable = _flag(options, "require_stable")
@@ -137,13 +154,13 @@ cdef int choose_options(options_t *chosen, dict options) except -1:
     return 0
 
 
-cdef int _milliseconds(dict options, str name, int least) except? -2:
+cdef int _milliseconds(dict options, str name) except? -2:
     cdef int64_t ms
     seconds = options.pop(name, None)
     if seconds is None:
         return UNSET
     ms = timeout_ms(seconds, name)
-    if not least <= ms <= MAX_REQUEST_MS:
+    if not 0 <= ms <= MAX_REQUEST_MS:
         raise ValueError(f"{name}: expected 0 to {MAX_REQUEST_MS // 1000} seconds, "
                          f"got {seconds!r}")
     return <int>ms
@@ -245,8 +262,7 @@ cdef object outcome_of(const rd_kafka_error_t *error, object result):
     """The result, or the KafkaError of `error`, which librdkafka still owns."""
     if error is NULL or not rd_kafka_error_code(error):
         return result
-    # The text of some errors has a byte too many from librdkafka's buffer.
-    words = rd_kafka_error_string(error).decode("utf-8", "replace").rstrip("\x00\x01")
+    words = rd_kafka_error_string(error).decode("utf-8", "replace")
     return KafkaError(<int>rd_kafka_error_code(error), words, rd_kafka_error_is_fatal(error) != 0)
 
 

@@ -223,6 +223,8 @@ cdef class DescribeTopics(Request):
         topics = rd_kafka_DescribeTopics_result_topics(event, &cnt)
         outcomes = {}
         for i in range(cnt):
+            if topics[i] is NULL:  # missing in the response
+                continue
             outcome = outcome_of(rd_kafka_TopicDescription_error(topics[i]), None)
             if outcome is None:
                 outcome = _description_from(topics[i])
@@ -238,6 +240,8 @@ cdef dict _outcomes(const rd_kafka_event_t *event, topics_of_t topics_of):
     cdef const rd_kafka_topic_result_t **topics = topics_of(event, &cnt)
     outcomes = {}
     for i in range(cnt):
+        if topics[i] is NULL:  # the brokers answer once for a topic that was given twice
+            continue
         err = rd_kafka_topic_result_error(topics[i])
         outcomes[rd_kafka_topic_result_name(topics[i]).decode()] = (
             error_from(err, rd_kafka_topic_result_error_string(topics[i])) if err else None)

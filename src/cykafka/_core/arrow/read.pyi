@@ -1,10 +1,19 @@
-from typing import Any, final
+from typing import Any, Protocol, TypeAlias, final
+
+# The protocols of the Arrow PyCapsule interface, which says nothing about the type of the schema.
+class _ArrowArray(Protocol):
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+_ArrowData: TypeAlias = _ArrowArray | _ArrowStream
 
 @final
 class ArrowData:
     cnt: int
     length: int
-    def __new__(cls, data: Any, argument: str = "data") -> ArrowData: ...
+    def __new__(cls, data: _ArrowData, argument: str = "data") -> ArrowData: ...
     def read_column(self, name: str | None = None) -> list[bytes | None]: ...
     def read_numbers(
         self, name: str | None = None, *, times: bool = False, missing: int = -1

@@ -37,21 +37,21 @@ cdef extern from "ck_runtime.h" nogil:
     const char *ck_runtime_version()
     int64_t ck_runtime_now_ms()
 
-cdef extern from "ck_bell.h" nogil:
-    ctypedef struct ck_bell_t
+cdef extern from "ck_condition.h" nogil:
+    ctypedef struct ck_condition_t
 
-    ck_bell_t *ck_bell_new()
-    void ck_bell_destroy(ck_bell_t *bell)
-    void ck_bell_ring(ck_bell_t *bell)
-    void ck_bell_wait(ck_bell_t *bell, int timeout_ms)
+    ck_condition_t *ck_condition_new()
+    void ck_condition_destroy(ck_condition_t *condition)
+    void ck_condition_signal(ck_condition_t *condition)
+    void ck_condition_wait(ck_condition_t *condition, int timeout_ms)
 
-cdef extern from "ck_turn.h" nogil:
-    ctypedef struct ck_turn_t
+cdef extern from "ck_serving.h" nogil:
+    ctypedef struct ck_serving_t
 
-    unsigned ck_turn_ended(ck_turn_t *turn)
-    bint ck_turn_enter(ck_turn_t *turn, rd_kafka_queue_t *rkqu, int timeout_ms)
-    void ck_turn_leave(ck_turn_t *turn)
-    void ck_turn_kick(ck_turn_t *turn)
+    unsigned ck_serving_count(ck_serving_t *serving)
+    bint ck_serving_enter(ck_serving_t *serving, rd_kafka_queue_t *rkqu, int timeout_ms)
+    void ck_serving_leave(ck_serving_t *serving)
+    void ck_serving_interrupt(ck_serving_t *serving)
 
 cdef extern from "ck_queue.h" nogil:
     ctypedef enum ck_event_kind_t:
@@ -91,13 +91,13 @@ cdef extern from "ck_queue.h" nogil:
     ctypedef enum ck_slot_t:
         CK_SLOT_CLIENT
         CK_SLOT_TOKENS
-        CK_SLOT_FLIGHT
+        CK_SLOT_INFLIGHT
         CK_SLOT_HANDLE
 
     ck_queue_t *ck_queue_new()
     void ck_queue_attach(ck_queue_t *queue, ck_slot_t slot, void *object)
     void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot)
-    ck_turn_t *ck_queue_turn(const ck_queue_t *queue)
+    ck_serving_t *ck_queue_serving(const ck_queue_t *queue)
     void ck_queue_keep(ck_queue_t *queue)
     bint ck_queue_is_last(const ck_queue_t *queue)
     void ck_queue_destroy(ck_queue_t *queue)
@@ -105,9 +105,9 @@ cdef extern from "ck_queue.h" nogil:
     ck_event_t *ck_queue_pop(ck_queue_t *queue)
     bint ck_queue_is_empty(const ck_queue_t *queue)
     int64_t ck_queue_length(const ck_queue_t *queue)
-    void ck_queue_untold(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
-                         int64_t cnt)
-    int64_t ck_queue_take_untold(ck_queue_t *queue, ck_event_t **first)
+    void ck_queue_add_unreported(ck_queue_t *queue, const char *topic, rd_kafka_resp_err_t err,
+                                 int64_t cnt)
+    int64_t ck_queue_take_unreported(ck_queue_t *queue, ck_event_t **first)
     void ck_event_destroy(ck_event_t *event)
 
 cdef extern from "ck_loans.h" nogil:
@@ -129,8 +129,7 @@ cdef extern from "ck_pipe.h" nogil:
     void ck_pipe_unref(ck_pipe_t *self)
     int ck_pipe_reader(const ck_pipe_t *self)
     int ck_pipe_writer(const ck_pipe_t *self)
-    void ck_pipe_ring(ck_pipe_t *self)
-    bint ck_pipe_is_rung(const ck_pipe_t *self)
+    void ck_pipe_notify(ck_pipe_t *self)
     bint ck_pipe_empty(ck_pipe_t *self)
 
 cdef extern from "ck_call.h" nogil:
@@ -174,25 +173,25 @@ cdef extern from "ck_call.h" nogil:
     bint ck_call_wait(ck_call_t *call, int timeout_ms)
     void ck_call_leave(ck_call_t *call)
 
-cdef extern from "ck_lent.h" nogil:
-    ctypedef struct ck_lent_t
+cdef extern from "ck_msgref.h" nogil:
+    ctypedef struct ck_msgref_t
 
-    ck_lent_t *ck_lent_new()
-    void ck_lent_return(ck_lent_t *lent)
-    void ck_lent_unref(ck_lent_t *lent)
-    bint ck_lent_is_free(const ck_lent_t *lent)
-    void ck_lent_put(ck_lent_t *lent, rd_kafka_message_t *rkmessage)
-    rd_kafka_headers_t *ck_lent_take_headers(ck_lent_t *lent)
-    void ck_lent_drop(ck_lent_t *lent)
+    ck_msgref_t *ck_msgref_new()
+    void ck_msgref_return(ck_msgref_t *ref)
+    void ck_msgref_unref(ck_msgref_t *ref)
+    bint ck_msgref_is_free(const ck_msgref_t *ref)
+    void ck_msgref_put(ck_msgref_t *ref, rd_kafka_message_t *rkmessage)
+    rd_kafka_headers_t *ck_msgref_take_headers(ck_msgref_t *ref)
+    void ck_msgref_drop(ck_msgref_t *ref)
 
-cdef extern from "ck_flight.h" nogil:
-    ctypedef struct ck_flight_t
+cdef extern from "ck_inflight.h" nogil:
+    ctypedef struct ck_inflight_t
 
-    ck_flight_t *ck_flight_new(size_t size)
-    void ck_flight_destroy(ck_flight_t *flight)
-    ck_report_t *ck_flight_take(ck_flight_t *flight)
-    void ck_flight_give(ck_report_t *report)
-    ck_event_t *ck_flight_lost(ck_flight_t *flight)
+    ck_inflight_t *ck_inflight_new(size_t size)
+    void ck_inflight_destroy(ck_inflight_t *inflight)
+    ck_report_t *ck_inflight_take(ck_inflight_t *inflight)
+    void ck_inflight_give(ck_report_t *report)
+    ck_event_t *ck_inflight_lost(ck_inflight_t *inflight)
 
 cdef extern from "ck_delivery.h" nogil:
     ctypedef struct ck_delivery_t
@@ -211,7 +210,7 @@ cdef extern from "ck_delivery.h" nogil:
         ck_outcome_u u
 
     int CK_DELIVERY_RELEASE
-    int CK_DELIVERY_TELL
+    int CK_DELIVERY_NOTIFY
     int CK_DELIVERY_DONE
 
     ck_delivery_t *ck_delivery_new(ck_queue_t *queue, size_t cnt)
@@ -223,12 +222,12 @@ cdef extern from "ck_delivery.h" nogil:
     void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err)
     int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner)
     void *ck_delivery_of_event(ck_event_t *event, bint give_back)
-    void ck_delivery_again(ck_event_t *event)
+    void ck_delivery_push_again(ck_event_t *event)
     bint ck_delivery_is_done(const ck_delivery_t *delivery)
     int64_t ck_delivery_failed(const ck_delivery_t *delivery)
     int64_t ck_delivery_drop(ck_delivery_t *delivery)
     void ck_delivery_sleep(ck_queue_t *queue, const ck_delivery_t *delivery, int timeout_ms)
-    bint ck_delivery_any(const ck_queue_t *queue)
+    bint ck_delivery_is_pending(const ck_queue_t *queue)
     void ck_delivery_abandon_all(ck_queue_t *queue)
 
 cdef extern from "ck_callback.h" nogil:
@@ -237,6 +236,7 @@ cdef extern from "ck_callback.h" nogil:
     void ck_callback_throttle(rd_kafka_t *, const char *, int32_t, int, void *) noexcept
     int ck_callback_stats(rd_kafka_t *, char *, size_t, void *) noexcept
     void ck_callback_log(const rd_kafka_t *, int, const char *, const char *) noexcept
+    void ck_callback_print(const rd_kafka_t *, int, const char *, const char *) noexcept
     void ck_callback_commit(rd_kafka_t *, rd_kafka_resp_err_t,
                             rd_kafka_topic_partition_list_t *, void *) noexcept
     ctypedef struct ck_answer_t:
@@ -326,18 +326,6 @@ cdef extern from "ck_column.h" nogil:
     ck_bytes_t ck_column_get(const ck_column_t *column, size_t i)
     void ck_headers_pairs(const ck_headers_t *headers, size_t i, int64_t *begin, int64_t *end)
     int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i)
-
-cdef extern from "ck_checksum.h" nogil:
-    ctypedef struct ck_checksum_t:
-        size_t cnt
-        ck_column_t topics
-        ck_column_t keys
-        ck_column_t values
-        ck_numbers_t partitions
-        ck_numbers_t timestamps
-        const ck_headers_t *headers
-
-    uint64_t ck_checksum(const ck_checksum_t *records, uint64_t *size)
 
 cdef extern from "ck_murmur2.h" nogil:
     uint32_t ck_murmur2(const void *key, size_t length)
@@ -554,22 +542,12 @@ cdef extern from "ck_arrow.h" nogil:
 
 # CPython's functions that Cython does not declare.
 cdef extern from "Python.h":
-    ctypedef enum PySendResult:
-        PYGEN_ERROR
-        PYGEN_RETURN
-    ctypedef struct PyAsyncMethods:
-        PySendResult (*am_send)(PyObject *iterator, PyObject *sent, PyObject **result) noexcept
-    void PyObject_GC_UnTrack(void *op)
-    void PyObject_GC_Track(object op)
-    bint PyObject_GC_IsTracked(object op)
-    bint PyObject_IS_GC(object op)
     unsigned long PyThread_get_thread_ident() nogil
     bint PyGC_Disable()
     bint PyGC_Enable()
     object PyUnicode_InternFromString(const char *text)
 
     ctypedef struct PyTypeObject:
-        PyAsyncMethods *tp_as_async
         object (*tp_new)(PyTypeObject *, object args, void *kwargs)
         int (*tp_setattro)(object, object name, object value) except -1
 

@@ -36,6 +36,9 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__PARTITION_EOF
         RD_KAFKA_RESP_ERR__NOENT
         RD_KAFKA_RESP_ERR__TRANSPORT
+        RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS
+        RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE
+        RD_KAFKA_RESP_ERR_NOT_COORDINATOR
         RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE
         RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION
         RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH
@@ -317,10 +320,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- transactions
     rd_kafka_resp_err_t rd_kafka_fatal_error(rd_kafka_t *rk, char *errstr, size_t errstr_size)
-    rd_kafka_error_t *rd_kafka_init_transactions(rd_kafka_t *rk, int timeout_ms)
     rd_kafka_error_t *rd_kafka_begin_transaction(rd_kafka_t *rk)
-    rd_kafka_error_t *rd_kafka_commit_transaction(rd_kafka_t *rk, int timeout_ms)
-    rd_kafka_error_t *rd_kafka_abort_transaction(rd_kafka_t *rk, int timeout_ms)
 
     # -- partitioners
     int32_t rd_kafka_msg_partitioner_consistent(const rd_kafka_topic_t *rkt, const void *key,

@@ -109,7 +109,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_ADMIN_OP_ELECTLEADERS
 
     ctypedef enum rd_kafka_IsolationLevel_t:
-        RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED
+        pass
 
     ctypedef struct rd_kafka_AdminOptions_t
     rd_kafka_AdminOptions_t *rd_kafka_AdminOptions_new(rd_kafka_t *rk,

@@ -16,13 +16,14 @@ from cykafka._core.clib.csrc cimport (
     ck_call_now,
     ck_call_wait,
     ck_callback_serve,
+    ck_pipe_notify,
     ck_pipe_ref,
-    ck_pipe_ring,
     ck_runtime_generation,
     ck_runtime_now_ms,
 )
 from cykafka._core.client.event_loop cimport Watch, watch_of
-from cykafka._core.client.handle cimport Handle, cluster_of, name_topic, new_call
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.requests cimport cluster_of, name_topic, new_call
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
 
 
@@ -82,17 +83,17 @@ cdef class Call:
             return True
         watch = watch_of(handle)
         if self.c.kind == CK_CALL_FLUSH:
-            # The loop's next turn serves what the flush has left. The queue need not become empty:
-            # others may send records.
+            # The loop's next round serves what the flush has left. The queue need not become
+            # empty: others may send records.
             if len(handle) == 0:
                 return True
             if self._served_at < 0:
-                self._served_at = watch.turns + 1
-                ck_pipe_ring(self.c.notify)
-            return watch.turns >= self._served_at
+                self._served_at = watch.rounds + 1
+                ck_pipe_notify(self.c.notify)
+            return watch.rounds >= self._served_at
         if self._served_at < 0:
             self._served_at = watch.emptied + 1
-            ck_pipe_ring(self.c.notify)
+            ck_pipe_notify(self.c.notify)
         return watch.emptied >= self._served_at
 
     cdef int wait_here(self) except -1:

@@ -1,12 +1,9 @@
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.clib.csrc cimport (
-    ck_bell_t,
-    ck_call_kind_t,
     ck_call_t,
-    ck_event_t,
+    ck_condition_t,
     ck_loans_t,
-    ck_notice_t,
     ck_queue_t,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -15,35 +12,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
     rd_kafka_type_t,
 )
-from cykafka._core.client.oauth cimport TokenSource
-
-# When an event loop serves again: when librdkafka announces an event; soon; or a little later,
-# because a thread serves now.
-cdef enum:
-    NOT_AGAIN, AGAIN_SOON, AGAIN_LATER
-
-cdef class Handle
-
-cdef class Role:
-    # Whether close() was called inside a counted call of the same thread: the client closes
-    # after that call.
-    cdef bint closes_later
-    # The argument of that close().
-    cdef object close_timeout
-    # The threads inside a counted call that runs Python code, each with its depth.
-    cdef dict _inside
-
-    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept
-    cdef void wake(self, Handle handle) noexcept nogil
-    cdef int serve(self, Handle handle, ck_event_t *event) except -1
-    cdef int serve_loop(self, Handle handle, loop) except -1
-    cdef int64_t undelivered(self, Handle handle) noexcept
-    cdef int release(self, Handle handle) except -1
-    cdef int ended(self, Handle handle) except -1
-    cdef bint is_inside(self) except -1
-    cdef int go_inside(self) except -1
-    cdef int come_out(self) except -1
-    cdef int after_call(self, Handle handle) except -1
+from cykafka._core.client.callbacks cimport Callbacks
+from cykafka._core.client.role cimport Role
 
 cdef class Handle:
     cdef object __weakref__
@@ -58,28 +28,22 @@ cdef class Handle:
     cdef bint _opening
     cdef int _calls
     cdef unsigned long _closer
-    cdef ck_bell_t *_bell
+    cdef ck_condition_t *_condition
     # Counts what must end before the rd_kafka_t is destroyed.
     cdef ck_loans_t *_loans
     cdef object _closed
-    cdef object _dispatching
-    cdef unsigned long _dispatcher
     cdef str _label
-    cdef object _raised
     # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
     cdef bint _destroying
     # Whether close() does not wait for the thread that destroys, because an event loop must not.
     cdef bint _ends_alone
     # How often a close() has stopped the handle's calls, including closes that gave up.
     cdef int64_t _stops
-    # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
-    cdef dict _callbacks
-    cdef bint _has_callbacks
+    cdef Callbacks _callbacks
     # The part of this kind of client.
     cdef Role _role
     # confluent_kafka's text for such a client when it is closed or was never opened.
     cdef str _closed_words
-    cdef TokenSource _tokens
     # The Watch by which asyncio's loops serve the handle; None before the first await.
     cdef object _watch
 
@@ -92,8 +56,7 @@ cdef class Handle:
     cdef bint is_closing(self) noexcept
     cdef int give_way(self, bint before) except -1
     cdef int dispatch(self, int64_t deadline) except -1
-    cdef int run_callbacks(self) except -1
-    cdef int serve(self, ck_notice_t *notice) except -1
+    cdef int after_call(self) except -1
     cdef int slice_ms(self, int64_t deadline) noexcept
     cdef bint begin_close(self, int64_t deadline=*) except -1
     cdef int stop(self, int64_t deadline) except -1
@@ -115,7 +78,4 @@ cdef class Handle:
     cdef int await_call(self, ck_call_t *call) except -1
 
 cdef bint exiting() noexcept nogil
-cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL
-cdef int name_topic(ck_call_t *call, object topic) except -1
-cdef object cluster_of(ck_call_t *call)
-cdef char *copied(const char *text) except NULL
+cdef object closed_error(str words, str note)

@@ -5,15 +5,6 @@ from typing_extensions import disjoint_base
 
 from cykafka._core.common.metadata import ClusterMetadata
 
-class ThrottleEvent:
-    broker_name: str
-    broker_id: int
-    throttle_time: float
-    def __init__(self, broker_name: str, broker_id: int, throttle_time: float) -> None: ...
-
-@disjoint_base
-class Role: ...
-
 @disjoint_base
 class Handle:
     def __enter__(self) -> Self: ...

@@ -1,18 +1,18 @@
-"""Handle: the life of an rd_kafka_t, its callbacks, and the requests of every client.
+"""Handle: the life of an rd_kafka_t, and the requests of every client.
 
 A handle is new, open, closing or closed. Every call that releases the GIL while it uses the
 rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
 awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
 (except rebalance callbacks, see consume/membership), so a callback may close its own handle.
 
-Each kind of client has a Role: it handles the events of that kind, and releases resources before
-the rd_kafka_t is destroyed.
+Each kind of client has a Role (role.pyx): it handles the events of that kind, and releases
+resources before the rd_kafka_t is destroyed. Callbacks (callbacks.pyx) runs the callbacks of the
+program.
 
 The garbage collector clears neither a handle nor a role. Python's callables are in their dicts and
 lists, where it breaks every cycle. So a handle has its parts until it is freed.
 """
 import atexit
-import logging
 import os
 import threading
 import warnings
@@ -23,38 +23,26 @@ from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF, Py_XDECREF
 cimport cython
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t
-from libc.string cimport strdup
 
 from cykafka._core.clib.csrc cimport (
     CK_CALL_METADATA,
     CK_EVENT_DELIVERY,
-    CK_EVENT_ERROR,
-    CK_EVENT_LOG,
     CK_EVENT_REPORT,
-    CK_EVENT_STATS,
-    CK_EVENT_THROTTLE,
     CK_KIND_HANDLE,
     CK_SLOT_CLIENT,
-    CK_SLOT_FLIGHT,
     CK_SLOT_HANDLE,
-    CK_SLOT_TOKENS,
+    CK_SLOT_INFLIGHT,
     PyThread_get_thread_ident,
-    ck_bell_destroy,
-    ck_bell_new,
-    ck_bell_ring,
-    ck_bell_wait,
     ck_call_leave,
-    ck_call_new,
     ck_call_start,
     ck_call_wait,
-    ck_callback_error,
     ck_callback_is_background,
-    ck_callback_log,
-    ck_callback_stats,
-    ck_callback_throttle,
+    ck_condition_destroy,
+    ck_condition_new,
+    ck_condition_signal,
+    ck_condition_wait,
     ck_delivery_abandon_all,
-    ck_delivery_any,
-    ck_delivery_of_event,
+    ck_delivery_is_pending,
     ck_end_all,
     ck_end_leave,
     ck_end_now,
@@ -62,18 +50,15 @@ from cykafka._core.clib.csrc cimport (
     ck_end_t,
     ck_end_wait,
     ck_event_destroy,
-    ck_event_kind_t,
     ck_event_t,
-    ck_flight_destroy,
-    ck_flight_t,
+    ck_inflight_destroy,
+    ck_inflight_t,
     ck_loans_destroy,
     ck_loans_new,
     ck_loans_settle,
-    ck_notice_t,
     ck_queue_attach,
     ck_queue_attached,
     ck_queue_destroy,
-    ck_queue_is_empty,
     ck_queue_is_last,
     ck_queue_keep,
     ck_queue_new,
@@ -91,11 +76,6 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__TIMED_OUT,
     rd_kafka_clusterid,
     rd_kafka_conf_destroy,
-    rd_kafka_conf_set_error_cb,
-    rd_kafka_conf_set_log_cb,
-    rd_kafka_conf_set_opaque,
-    rd_kafka_conf_set_stats_cb,
-    rd_kafka_conf_set_throttle_cb,
     rd_kafka_error_t,
     rd_kafka_last_error,
     rd_kafka_mem_free,
@@ -105,7 +85,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_name,
     rd_kafka_new,
     rd_kafka_queue_destroy,
-    rd_kafka_queue_get_main,
     rd_kafka_queue_io_event_enable,
     rd_kafka_queue_yield,
     rd_kafka_sasl_background_callbacks_enable,
@@ -114,22 +93,27 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
     rd_kafka_version_str,
 )
+from cykafka._core.client.callbacks cimport (
+    Callbacks,
+    forked_error,
+    release_events,
+    release_tokens,
+)
 from cykafka._core.client.oauth cimport TokenSource
+from cykafka._core.client.requests cimport cluster_of, credential, name_topic, new_call
+from cykafka._core.client.role cimport Role
 from cykafka._core.common.arguments cimport (
     NOW,
     SLICE,
     deadline_after,
-    hidden_utf8,
-    plain_str,
     slice_left,
-    str_argument,
     timeout_ms,
 )
 from cykafka._core.common.config cimport (
     conf_from,
     is_secret,
     property_of,
-    take_callable,
+    without_url_secrets,
 )
 from cykafka._core.common.errors cimport (
     MAX_CONTEXTS,
@@ -138,9 +122,6 @@ from cykafka._core.common.errors cimport (
     check_error,
     write_unraisable,
 )
-from cykafka._core.common.message cimport in_flight_drop, in_flight_t
-from cykafka._core.common.metadata cimport metadata_from
-from cykafka._core.common.partition cimport c_name
 
 from cykafka._core.common.config import known_properties
 from cykafka._core.common.errors import (
@@ -150,7 +131,6 @@ from cykafka._core.common.errors import (
     KafkaException,
 )
 from cykafka._core.common.library import __version__
-from cykafka._core.common.naming import public
 
 cdef enum:
     NEW, OPEN, CLOSING, CLOSED
@@ -161,12 +141,8 @@ cdef enum:
     EXIT_WAIT_MS = 1000
 
 cdef enum:
-    # The interval of metadata requests while there is no answer, ms.
+    # The interval between metadata requests until a broker responds, ms.
     ASK_AGAIN_MS = 100
-
-# The levels of Python's logging for syslog's levels 0 to 7.
-cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
-                         logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
 # By id, because a subclass may override comparison and hash.
 _live = weakref.WeakValueDictionary()
@@ -174,106 +150,12 @@ _live = weakref.WeakValueDictionary()
 cdef int _starting = 0
 
 
-@public("cykafka")
-class ThrottleEvent:
-    """A broker has throttled the client (quota): ``broker_name``, ``broker_id`` and
-    ``throttle_time`` (s)."""
-
-    def __init__(self, broker_name, broker_id, throttle_time):
-        self.broker_name = broker_name
-        self.broker_id = broker_id
-        self.throttle_time = throttle_time
-
-    def __str__(self):
-        return (f"{self.broker_name}/{self.broker_id} throttled "
-                f"for {int(self.throttle_time * 1000)} ms")
-
-
-cdef object _logger_of(object logger):
-    if logger is None or hasattr(logger, "log"):
-        return logger
-    if isinstance(logger, logging.Handler):
-        of_handler = logging.Logger("cykafka")
-        of_handler.addHandler(logger)
-        return of_handler
-    raise TypeError("logger: expected a logging.Logger or logging.Handler, "
-                    f"got {type(logger).__name__}")
-
-
-@cython.no_gc_clear
-cdef class Role:
-    """The part of one kind of client. The handle owns it; it has no reference to the handle."""
-
-    def __cinit__(self, *args):
-        self._inside = {}
-
-    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
-        """The queue that waiting calls sleep on, with a reference for the caller."""
-        return rd_kafka_queue_get_main(rk)
-
-    cdef void wake(self, Handle handle) noexcept nogil:
-        """End waits of calls in flight that the wait queue does not end."""
-
-    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
-        """Handle an event that only clients of this kind get."""
-        return 0
-
-    cdef int serve_loop(self, Handle handle, loop) except -1:
-        """Handle what an event loop has found in the wait queue, without waiting. Returns when
-        the loop should call again. A consumer does nothing: the coroutines that wait for
-        messages take them, and run callbacks."""
-        return NOT_AGAIN
-
-    cdef int64_t undelivered(self, Handle handle) noexcept:
-        """The number of messages that the client has not delivered yet."""
-        return 0
-
-    cdef int release(self, Handle handle) except -1:
-        """Release resources before the rd_kafka_t is destroyed. May be called more than once."""
-        return 0
-
-    cdef int ended(self, Handle handle) except -1:
-        """Called after the close: the rd_kafka_t is destroyed, or a thread will destroy it."""
-        return 0
-
-    # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
-
-    cdef bint is_inside(self) except -1:
-        """Whether this thread is inside such a call: it must not wait for itself."""
-        return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
-
-    cdef int go_inside(self) except -1:
-        me = PyThread_get_thread_ident()
-        self._inside[me] = self._inside.get(me, 0) + 1
-        return 0
-
-    cdef int come_out(self) except -1:
-        me = PyThread_get_thread_ident()
-        if self._inside[me] == 1:
-            del self._inside[me]
-        else:
-            self._inside[me] -= 1
-        return 0
-
-    cdef int after_call(self, Handle handle) except -1:
-        """Finish a call that served librdkafka: close if it was requested, run callbacks."""
-        if self.closes_later:
-            self.closes_later = False
-            if self.close_timeout is None:
-                handle.close()
-            else:
-                handle.close(self.close_timeout)
-        handle.dispatch(NOW)
-        handle.check_open()
-        return 0
-
-
 @cython.no_gc_clear
 cdef class Handle:
     """The base of Producer, Consumer and AdminClient."""
 
     def __cinit__(self, *args, **kwargs):
-        self._callbacks = {}
+        self._callbacks = Callbacks.__new__(Callbacks)
         self._role = Role.__new__(Role)
         self._closed_words = "Handle has been closed"
 
@@ -288,10 +170,10 @@ cdef class Handle:
             self.free(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                       ck_runtime_now_ms() + EXIT_WAIT_MS, False, &done)
             if done:
-                _settle(self._events)
+                release_tokens(self._events)
         if self._ptr is NULL:
-            _let_go(self._events)
-            ck_bell_destroy(self._bell)
+            release_events(self._events)
+            ck_condition_destroy(self._condition)
         # In a forked child the queue belongs to the parent, and may be locked.
         if self._generation in (0, ck_runtime_generation):
             ck_loans_destroy(self._loans)
@@ -305,9 +187,12 @@ cdef class Handle:
             try:
                 _warn_unclosed(self)
             finally:
-                # The collector may run in any thread, which must not wait for long.
-                self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
-                             ck_runtime_now_ms() + EXIT_WAIT_MS)
+                try:
+                    # The collector may run in any thread, which must not wait for long.
+                    self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
+                                 ck_runtime_now_ms() + EXIT_WAIT_MS)
+                finally:
+                    self._role.abandon(self)
 
     def __enter__(self):
         return self
@@ -334,46 +219,23 @@ cdef class Handle:
         """A configuration with the callbacks of every client, for start(). Removes their keys from
         the dict."""
         cdef rd_kafka_conf_t *conf
-        error_cb = take_callable(config, "error_cb")
-        throttle_cb = take_callable(config, "throttle_cb")
-        stats_cb = take_callable(config, "stats_cb")
-        oauth_cb = take_callable(config, "oauth_cb")
-        logger = _logger_of(config.pop("logger", None))
+        self._callbacks.configure(config)
         config.setdefault("client.software.name", "cykafka")
         config.setdefault("client.software.version",
                           f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
-        if logger is not None:
+        if self._callbacks.has_logger():
             config["log.queue"] = True
         if self._events is NULL:  # an earlier __init__ that raised may have made it
             self._events = ck_queue_new()
-        if self._bell is NULL:
-            self._bell = ck_bell_new()
+        if self._condition is NULL:
+            self._condition = ck_condition_new()
         if self._loans is NULL:
             self._loans = ck_loans_new()
-        if self._events is NULL or self._bell is NULL or self._loans is NULL:
+        if self._events is NULL or self._condition is NULL or self._loans is NULL:
             raise MemoryError
-        self._callbacks = {"error_cb": error_cb, "throttle_cb": throttle_cb,
-                           "stats_cb": stats_cb, "logger": logger}
-        self._tokens = None if oauth_cb is None else TokenSource(oauth_cb)
-        self._dispatching = threading.Lock()
-        self._has_callbacks = oauth_cb is not None or any(
-            [each is not None for each in self._callbacks.values()])
         conf = conf_from(config)
         # Nothing raises from here on: the configuration would leak.
-        rd_kafka_conf_set_opaque(conf, self._events)
-        # Without one of these callbacks librdkafka keeps its default.
-        if error_cb is not None:
-            rd_kafka_conf_set_error_cb(conf, ck_callback_error)
-        if throttle_cb is not None:
-            rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
-        if stats_cb is not None:
-            rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
-        if logger is not None:
-            rd_kafka_conf_set_log_cb(conf, ck_callback_log)
-        if self._tokens is not None:
-            self._tokens.enable(conf, self._events)
-        else:
-            ck_queue_attach(self._events, CK_SLOT_TOKENS, NULL)
+        self._callbacks.install(conf, self._events)
         return conf
 
     cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1:
@@ -382,6 +244,7 @@ cdef class Handle:
         cdef char errstr[512]
         cdef rd_kafka_error_t *error = NULL
         cdef rd_kafka_t *rk
+        cdef TokenSource tokens = self._callbacks.tokens
         if exiting() and PyThread_get_thread_ident() != _main_thread:
             rd_kafka_conf_destroy(conf)
             raise SystemExit
@@ -398,15 +261,17 @@ cdef class Handle:
         self._ptr = rk
         # librdkafka cuts a long client.id anywhere, also in the middle of a character.
         self._label = rd_kafka_name(rk).decode("utf-8", "replace")
-        if self._tokens is not None:
+        self._callbacks.label = self._label
+        self._callbacks.kind = _name(self)
+        if tokens is not None:
             # The rd_kafka_t calls it, so it must live as long, whatever the collector clears.
-            Py_INCREF(self._tokens)
-        self._generation = ck_runtime_generation
+            Py_INCREF(tokens)
+        self._generation = self._callbacks.generation = ck_runtime_generation
         # Do all of this before the handle is open: then the interpreter's end may close it.
         self._wait_queue = self._role.wait_queue(rk)
-        if self._callbacks["logger"] is not None:
+        if self._callbacks.has_logger():
             rd_kafka_set_log_queue(rk, NULL)
-        if self._tokens is not None:
+        if tokens is not None:
             with nogil:
                 error = rd_kafka_sasl_background_callbacks_enable(rk)
         self._state = OPEN
@@ -414,10 +279,10 @@ cdef class Handle:
         ck_runtime_count(CK_KIND_HANDLE, 1)
         _live[id(self)] = self
         _starting -= 1
-        if self._tokens is not None:
+        if tokens is not None:
             try:
                 check_error(error)
-                self._tokens.wait()
+                tokens.wait()
             except:
                 if self.begin_close():
                     # Do not wait: oauth_cb may still run for any time.
@@ -440,7 +305,7 @@ cdef class Handle:
         # see first.
         self._calls -= 1
         if self._calls == 0 and self._state == CLOSING:
-            ck_bell_ring(self._bell)
+            ck_condition_signal(self._condition)
 
     cdef int give_way(self, bint before) except -1:
         """Call it between two slices of a wait outside of counted calls. It runs signal handlers
@@ -463,24 +328,38 @@ cdef class Handle:
         if words is None:
             words = self._closed_words
         if self._state == NEW:
-            raise RuntimeError(f"{words}: {_name(self)}.__init__ was not called")
+            raise closed_error(words, f"{_name(self)}.__init__ was not called")
         if self._generation != ck_runtime_generation:
-            raise ForkedError(f"{_name(self)} was made before a fork: librdkafka's threads do "
-                              "not exist in this process; make a new one here")
+            raise forked_error(_name(self))
         # Once destroy() has begun, the closing thread is refused, too: a signal handler may run
         # there.
         if self._state == CLOSED or self._destroying:
-            raise ClosedError(f"{words}: {_name(self)} {self._label}")
+            raise closed_error(words, f"{_name(self)} {self._label}")
         if self._state == CLOSING and self._closer != me:
-            raise ClosedError(f"{words}: another thread closes {_name(self)} {self._label}")
+            raise closed_error(words, f"another thread closes {_name(self)} {self._label}")
         return 0
 
     cdef bint is_closing(self) noexcept:
         """Whether close() has begun and the handle is not destroyed yet."""
         return self._state == CLOSING
 
+    cdef int dispatch(self, int64_t deadline) except -1:
+        """Run the Python callbacks of the waiting events, see Callbacks.dispatch()."""
+        return self._callbacks.dispatch(self, self._role, deadline)
+
+    cdef int after_call(self) except -1:
+        """Finish a call that served librdkafka: close if it was requested, run callbacks."""
+        if self._role.closes_later:
+            self._role.closes_later = False
+            if self._role.close_timeout is None:
+                self.close()
+            else:
+                self.close(self._role.close_timeout)
+        self.dispatch(NOW)
+        return self.check_open()
+
     cdef int slice_ms(self, int64_t deadline) noexcept:
-        """The longest next wait, ms; -1: forever. 0 after the deadline."""
+        """Return the longest next wait in ms: -1 for forever, 0 after the deadline."""
         cdef int64_t left = -1
         if deadline >= 0:
             left = max(deadline - ck_runtime_now_ms(), 0)
@@ -488,106 +367,6 @@ cdef class Handle:
         if PyThread_get_thread_ident() == _main_thread and (left < 0 or left > SLICE):
             return SLICE
         return <int>min(left, INT_MAX)
-
-    # -- callbacks
-
-    cdef int dispatch(self, int64_t deadline) except -1:
-        """Run the Python callbacks of the waiting events.
-
-        One thread at a time, so that reports come in order. While another thread runs callbacks,
-        waits for it until the deadline (-1: forever; NOW: not at all). After an exception the
-        remaining events wait for the next call, or are handled at once if the handle is closed.
-        Does nothing in a callback: the outer call continues.
-        """
-        cdef unsigned long me = PyThread_get_thread_ident()
-        if self._raised is not None:
-            raised = self._raised
-            self._raised = None
-            raise raised
-        if self._tokens is not None:
-            self._tokens.check()
-        if self._dispatcher == me or self._events is NULL:
-            return 0
-        while True:
-            if deadline == NOW and ck_queue_is_empty(self._events):
-                return 0
-            if deadline == NOW:
-                taken = self._dispatching.acquire(False)
-            else:
-                wait = slice_left(deadline)
-                taken = self._dispatching.acquire(True, wait / 1e3)
-                if self._generation != ck_runtime_generation:
-                    self.refuse()  # a signal handler has forked: the parent owns the lock
-                if not taken and wait == SLICE:
-                    continue
-            if not taken:
-                return 0
-            self._dispatcher = me
-            raised = None
-            try:
-                while True:
-                    try:
-                        self.run_callbacks()
-                        break
-                    except BaseException as exception:
-                        if self._state != CLOSED or self._generation != ck_runtime_generation:
-                            raise
-                        # A callback has closed the handle: no call comes after this one.
-                        raised = chain(raised, exception)
-                if raised is not None:
-                    raise raised
-            finally:
-                self._dispatcher = 0
-                self._dispatching.release()
-            if self._events is NULL:
-                return 0
-            # Another thread may have pushed an event and skipped the lock that we held.
-            deadline = NOW
-
-    cdef int run_callbacks(self) except -1:
-        """Run the callbacks of the waiting events, until one raises."""
-        cdef ck_event_t *event
-        # A callback may close the handle, and another thread may then free its events: see
-        # destroy().
-        while self._events is not NULL:
-            # Check now: a Ctrl-C in the callback would lose its report.
-            PyErr_CheckSignals()
-            event = ck_queue_pop(self._events)
-            if event is NULL:
-                return 0
-            if event.kind in (CK_EVENT_ERROR, CK_EVENT_THROTTLE, CK_EVENT_STATS, CK_EVENT_LOG):
-                self.serve(<ck_notice_t *>event)
-            else:
-                self._role.serve(self, event)
-            if self._generation != ck_runtime_generation:
-                self.refuse()  # the callback has forked: the other events belong to the parent
-        return 0
-
-    cdef int serve(self, ck_notice_t *notice) except -1:
-        """Handle an event that every client may get."""
-        cdef ck_event_kind_t kind = notice.event.kind
-        try:
-            if kind == CK_EVENT_ERROR:
-                callback = self._callbacks.get("error_cb")
-                if callback is not None:
-                    callback(KafkaError(notice.event.code, _text(notice), notice.fatal))
-            elif kind == CK_EVENT_THROTTLE:
-                callback = self._callbacks.get("throttle_cb")
-                if callback is not None:
-                    callback(ThrottleEvent(_text(notice), notice.event.code, notice.number / 1e3))
-            elif kind == CK_EVENT_STATS:
-                callback = self._callbacks.get("stats_cb")
-                if callback is not None:
-                    callback(_text(notice))
-            else:
-                logger = self._callbacks.get("logger")
-                if logger is not None:
-                    facility = b"" if notice.facility is NULL else <bytes>notice.facility
-                    logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
-                               facility.decode("utf-8", "replace"), self._label, _text(notice))
-        finally:
-            ck_event_destroy(&notice.event)
-        return 0
 
     # -- closing
 
@@ -603,6 +382,7 @@ cdef class Handle:
             if self._generation != ck_runtime_generation:
                 # The handle belongs to the parent: do not use it here, nor free it.
                 self._state = CLOSED
+                self._callbacks.closed = True
                 return False
             if self._state == OPEN:
                 if ck_callback_is_background():
@@ -620,7 +400,7 @@ cdef class Handle:
                         self.abandon_close()
                     raise
                 continue
-            if PyThread_get_thread_ident() in (self._closer, self._dispatcher):
+            if PyThread_get_thread_ident() in (self._closer, self._callbacks.dispatcher):
                 # This is a callback of that close(), or a callback for which it waits.
                 return False
             # In slices, because the event may stay unset if a signal handler raises in its set().
@@ -646,8 +426,8 @@ cdef class Handle:
             # repeat the yield until all calls have left.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)
-                self._role.wake(self)
-                ck_bell_wait(self._bell, 5)
+                self._role.wake(self._events)
+                ck_condition_wait(self._condition, 5)
             PyErr_CheckSignals()
             if self._generation != ck_runtime_generation:
                 self.refuse()  # the signal handler has forked: the calls belong to the parent
@@ -685,6 +465,7 @@ cdef class Handle:
                         self.free(flags, closing, deadline, signals, &done)
         finally:
             self._state = CLOSED
+            self._callbacks.closed = True
             # A signal handler may raise in each of these calls.
             try:
                 self._closed.set()
@@ -694,7 +475,7 @@ cdef class Handle:
                 finally:
                     try:
                         if done:
-                            _settle(self._events)  # this may run any code
+                            release_tokens(self._events)  # this may run any code
                     finally:
                         self._role.ended(self)
         return 0
@@ -760,7 +541,7 @@ cdef class Handle:
         finally:
             if end is not NULL and self._generation == ck_runtime_generation:
                 # In a close(), which runs callbacks: let _settle_later() run the others.
-                if signals and ck_delivery_any(events):
+                if signals and ck_delivery_is_pending(events):
                     Py_INCREF(self)
                     ck_queue_attach(events, CK_SLOT_HANDLE, <PyObject *>self)
                 done[0] = ck_end_leave(end)
@@ -771,7 +552,7 @@ cdef class Handle:
                 done[0] = False  # the parent releases the rest
             if done[0]:
                 ck_delivery_abandon_all(events)
-                _let_go(events)
+                release_events(events)
         return 0
 
     # -- requests to the brokers
@@ -789,13 +570,13 @@ cdef class Handle:
         return 0
 
     cdef int ask(self, ck_call_t *call, int64_t timeout) except -1:
-        """Make a blocking librdkafka call to the brokers; timeout in ms, -1: forever.
+        """Run a blocking librdkafka call to the brokers. timeout is in ms; -1 waits forever.
 
-        Ctrl-C or a close() ends the wait. The call then continues in its own thread, and its
-        result is dropped.
+        Ctrl-C or a close() ends the wait. The call then continues in its own thread, which drops
+        the result.
         """
         cdef int64_t deadline = deadline_after(timeout)
-        # Start no call before a broker has answered, so that an interrupted wait abandons none.
+        # Wait for a broker's response before the first call, so that Ctrl-C abandons none.
         if call.partitions is NULL or call.partitions.cnt > 0:
             rd_kafka_mem_free(NULL, self.await_cluster_id(deadline))
         if deadline >= 0:
@@ -871,7 +652,7 @@ cdef class Handle:
             Only this topic. The request may create it if the broker's
             ``auto.create.topics.enable`` and the client's ``allow.auto.create.topics`` are true.
         timeout : float, optional
-            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+            Seconds; forever by default. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
@@ -880,7 +661,7 @@ cdef class Handle:
         Raises
         ------
         KafkaException
-            ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker answered.
+            ``_TRANSPORT`` or ``_TIMED_OUT`` if no broker responded.
         """
         self.check_handle()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
@@ -895,13 +676,13 @@ cdef class Handle:
         return cluster
 
     def cluster_id(self, timeout=None):
-        """Return the cluster's id, str.
+        """Return the cluster id, a str.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for a broker's answer; forever by default. Ctrl-C is noticed within
-            0.1 s.
+            Seconds to wait for a broker's response; forever by default. Ctrl-C interrupts the wait
+            within 0.1 s.
 
         Raises
         ------
@@ -926,11 +707,11 @@ cdef class Handle:
         dict of str to str or None
             Every property of librdkafka, by each of its names, with its value in librdkafka's
             spelling. None if there is no value, and for callbacks. ``"[redacted]"`` for secrets,
-            set or not.
+            set or not; URLs are without user, password and query.
         """
         # Python code (a signal handler, a finalizer) may close the client. So run none of it in a
         # counted call, for which the close would wait.
-        return {key: "[redacted]" if is_secret(key) else self.property(key)
+        return {key: "[redacted]" if is_secret(key) else without_url_secrets(self.property(key))
                 for key in sorted(known_properties())}
 
     cdef str property(self, str key):
@@ -956,8 +737,8 @@ cdef class Handle:
             The message does not contain the credentials.
         """
         self.check_handle()
-        cdef bytes name = _credential(username, "username")
-        cdef bytes secret = _credential(password, "password")
+        cdef bytes name = credential(username, "username")
+        cdef bytes secret = credential(password, "password")
         cdef const char *c_username = name
         cdef const char *c_password = secret
         rk = self.enter()
@@ -965,56 +746,6 @@ cdef class Handle:
             error = rd_kafka_sasl_set_credentials(rk, c_username, c_password)
         self.leave()
         check_error(error)
-
-
-cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
-    """A call for Handle.ask(); the caller ends it with ck_call_leave()."""
-    cdef ck_call_t *call = ck_call_new(kind)
-    if call is NULL:
-        raise MemoryError
-    return call
-
-
-cdef int name_topic(ck_call_t *call, object topic) except -1:
-    """Set the topic of a request for metadata; None: all topics."""
-    if topic is None:
-        return 0
-    if not isinstance(topic, str):
-        raise TypeError(f"topic: expected a str or None, got {type(topic).__name__}")
-    topic = plain_str(topic)
-    call.topic = copied(c_name(topic))
-    return 0
-
-
-cdef object cluster_of(ck_call_t *call):
-    """The answer to a request for metadata."""
-    check_doing(call.err, "Failed to get metadata")
-    cluster = metadata_from(call.metadata)
-    cluster.cluster_id = None if call.cluster_id is NULL else call.cluster_id.decode()
-    cluster.controller_id = call.controller
-    return cluster
-
-
-cdef char *copied(const char *text) except NULL:
-    """A copy for a ck_call_t, which frees it."""
-    cdef char *copy = strdup(text)
-    if copy is NULL:
-        raise MemoryError
-    return copy
-
-
-cdef bytes _credential(object text, str argument):
-    """The UTF-8 form of a credential; errors do not show it."""
-    encoded = hidden_utf8(str_argument(text, argument), argument)
-    if b"\0" in encoded:
-        raise ValueError(f"{argument}: it has a NUL character in it")
-    return encoded
-
-
-cdef object _text(ck_notice_t *notice):
-    if notice.text is NULL:
-        return None
-    return notice.text[:notice.text_len].decode("utf-8", "replace")
 
 
 cdef str _name(Handle handle):
@@ -1036,7 +767,7 @@ cdef void _has_ended(void *opaque) noexcept nogil:
                 break
             if event.kind != CK_EVENT_REPORT and event.kind != CK_EVENT_DELIVERY:
                 ck_event_destroy(event)
-        ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
+        ck_inflight_destroy(<ck_inflight_t *>ck_queue_attached(events, CK_SLOT_INFLIGHT))
     ck_queue_destroy(events)
 
 
@@ -1049,8 +780,8 @@ cdef void _settle_later(ck_queue_t *events) noexcept with gil:
         if (<Handle>closed)._generation != ck_runtime_generation:
             return  # a callback has forked: the rest belongs to the parent
         Py_XDECREF(closed)
-    _settle(events)
-    _let_go(events)
+    release_tokens(events)
+    release_events(events)
 
 
 cdef void _run_left(Handle handle) noexcept:
@@ -1067,35 +798,15 @@ cdef void _run_left(Handle handle) noexcept:
             raised = [exception]
             while raised[-1].__context__ is not None and len(raised) < MAX_CONTEXTS:
                 raised.append(raised[-1].__context__)
-            for each in reversed(raised):
-                write_unraisable(each, handle)
+            for error in reversed(raised):
+                write_unraisable(error, handle)
 
 
-cdef void _settle(ck_queue_t *events) noexcept:
-    """Drop the reference of a destroyed rd_kafka_t to its token source."""
-    cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
-    ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
-    Py_XDECREF(tokens)
-
-
-cdef void _let_go(ck_queue_t *events) noexcept:
-    """Drop a reference to the queue of a handle. The last drop frees the waiting events,
-    too."""
-    cdef ck_event_t *event
-    if events is NULL:
-        return
-    while ck_queue_is_last(events):
-        event = ck_queue_pop(events)
-        if event is NULL:
-            ck_flight_destroy(<ck_flight_t *>ck_queue_attached(events, CK_SLOT_FLIGHT))
-            break
-        if event.kind == CK_EVENT_REPORT:
-            in_flight_drop(<in_flight_t *>event)
-        elif event.kind == CK_EVENT_DELIVERY:
-            Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
-        else:
-            ck_event_destroy(event)
-    ck_queue_destroy(events)
+cdef object closed_error(str words, str note):
+    """A ClosedError with exactly these words, because programs compare them."""
+    error = ClosedError(words)
+    error.add_note(note)
+    return error
 
 
 cdef object _not_closed(Handle handle, str why):
@@ -1147,12 +858,10 @@ def _at_exit():
     runtime.ck_runtime_exiting = True
     while _starting and ck_runtime_now_ms() < deadline:
         threading.Event().wait(0.001)  # a daemon thread is making a client
-    # Daemon threads may make and free handles meanwhile: valuerefs() is a copy.
+    # The warnings about open clients run the program's code, which may make a client, as a log
+    # handler that sends to Kafka does. Other threads may free clients: valuerefs() is a copy.
     ended = {}  # by id; the references stay alive, so that no id is reused
-    while True:
-        left = [each for each in _live.valuerefs() if id(each) not in ended]
-        if not left:
-            break
+    while left := [reference for reference in _live.valuerefs() if id(reference) not in ended]:
         for reference in left:
             ended[id(reference)] = reference
             handle = reference()

@@ -54,14 +54,32 @@ cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
 
 
 cdef bytes hidden_utf8(str text, str argument):
-    """The UTF-8 form of a possible secret: the error names the argument, not the text."""
+    """The UTF-8 form of a value of the configuration or of a credential, either perhaps a secret:
+    an error names the argument, not the text."""
     cdef Py_ssize_t start
     try:
-        return text.encode()
+        encoded = text.encode()
     except UnicodeEncodeError as error:
         start = error.start
+    else:
+        check_value_size(len(encoded), argument)
+        return encoded
     raise ValueError(f"{argument}: the character at index {start} is a lone surrogate, which has "
                      "no UTF-8 form (os.environ contains them if a variable is not UTF-8)")
+
+
+cdef int check_value_size(Py_ssize_t size, str argument) except -1:
+    """Refuse a value that is too long for librdkafka."""
+    if size > MAX_VALUE:
+        raise ValueError(f"{argument}: it has {size} bytes, the limit is {MAX_VALUE}")
+    return 0
+
+
+cdef int check_count(Py_ssize_t count, str argument) except -1:
+    """Refuse a list of too many topics or partitions for librdkafka."""
+    if count > MAX_PARTITIONS:
+        raise ValueError(f"{argument}: it has {count} items, the limit is {MAX_PARTITIONS}")
+    return 0
 
 
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:

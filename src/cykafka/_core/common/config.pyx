@@ -1,6 +1,8 @@
 """Configuration: converts a dict of librdkafka's properties to an rd_kafka_conf_t."""
 import os
 import re
+from numbers import Number
+from uuid import UUID
 
 from libc.stdio cimport FILE, fclose
 from libc.stdlib cimport free, malloc
@@ -32,7 +34,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_conf_get,
     rd_kafka_topic_conf_t,
 )
-from cykafka._core.common.arguments cimport MAX_TEXT, hidden_utf8, plain_str
+from cykafka._core.common.arguments cimport MAX_TEXT, check_value_size, hidden_utf8, plain_str
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.near_miss import did_you_mean
@@ -46,9 +48,15 @@ OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "l
 _IN_REQUESTS = {"client.id", "client.rack", "group.id", "group.instance.id", "group.protocol.type",
                 "group.remote.assignor", "transactional.id"}
 
+# Properties with host:port of brokers. librdkafka would log a user and password in them, and look
+# for a host with this name.
+_OF_BROKERS = {"bootstrap.servers", "metadata.broker.list"}
 # Properties that must not appear in a log.
-_SECRET = re.compile(r"password|passphrase|secret|private\.key|key\.pem|sasl\.username"
+_SECRET = re.compile(r"password|passphrase|secret|private\.key|\.pem$|sasl\.username"
                      r"|oauthbearer\.config")
+# A URL without its scheme, to where conf_set() lets no URL go on. The pattern lacks the "@" behind
+# user and password, because the search for it would take quadratic time in a list of addresses.
+_AFTER_SCHEME = re.compile(r"""(?<=://)[^ \t\r\n"']+""")
 
 
 cdef dict merged_config(tuple args, dict kwargs, str cls):
@@ -160,6 +168,11 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
         raise
     if b"\0" in name or b"\0" in text:
         raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
+    if key in _OF_BROKERS and b"@" in text:
+        raise _invalid(f'{key}: it has an "@"; give user and password in sasl.username and '
+                       "sasl.password")
+    if key.endswith(".url") and not set(b" \t\r\n\"'").isdisjoint(text):
+        raise _invalid(f"{key}: white space and quotes in a URL must be percent-encoded")
     if key in _IN_REQUESTS and len(text) > MAX_TEXT:
         raise ValueError(f"{key}: it has {len(text)} bytes, the limit is {MAX_TEXT} for a string "
                          "in Kafka's protocol")
@@ -168,7 +181,7 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
         return 0
     if res == RD_KAFKA_CONF_UNKNOWN:
         raise _unknown(key)
-    words = errstr.decode("utf-8", "replace").strip()
+    words = without_url_secrets(errstr.decode("utf-8", "replace").strip())
     # librdkafka's text has the main name of the property; add the user's spelling.
     raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
 
@@ -185,6 +198,7 @@ cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
     except TypeError:
         raise TypeError(f"{key}: expected the bytes of a PEM, DER or PKCS#12 file, "
                         f"got {type(value).__name__}") from None
+    check_value_size(len(data), key)
     if key == "ssl_ca":
         kind = RD_KAFKA_CERT_CA
     elif key == "ssl_key":
@@ -223,13 +237,25 @@ cdef bint is_secret(str key) except -1:
     return _SECRET.search(key) is not None
 
 
+cdef str without_url_secrets(str text):
+    """The text without the users, passwords and queries of URLs, as in ck_callback.c; None for
+    None."""
+    return None if text is None else _AFTER_SCHEME.sub(_host_and_path, text)
+
+
+def _host_and_path(match):
+    before, mark, query = match[0].partition("?")
+    return "" if "@" in query else before.rpartition("@")[2] + mark
+
+
 cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topic_conf, str key):
     cdef bytes name = key.encode()
     cdef size_t size = 0
     cdef char *text
     # A property of the client, or else of its topics.
     cdef bint of_topic = rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK
-    if of_topic and rd_kafka_topic_conf_get(topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK:
+    if of_topic and (topic_conf is NULL or rd_kafka_topic_conf_get(
+            topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK):
         return None
     text = <char *>malloc(size)
     if text is NULL:
@@ -242,6 +268,12 @@ cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topi
         return text.decode("utf-8", "replace")
     finally:
         free(text)
+
+
+cdef str text_conf(const rd_kafka_conf_t *conf, str key):
+    """The value of a client's property as librdkafka has understood it: without white space at the
+    front, and perhaps from a plugin. None without a value."""
+    return _text_in(conf, NULL, key)
 
 
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):
@@ -258,7 +290,7 @@ cdef str _text(str key, value):
         return plain_str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
+    if isinstance(value, (Number, UUID)):  # also numpy's
         return str(value)
     if isinstance(value, bytes):
         start = -1

@@ -1,5 +1,6 @@
 """KafkaError, the exceptions, and functions that make and chain them."""
 from functools import total_ordering
+from operator import index
 
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
@@ -38,13 +39,13 @@ class KafkaException(Exception):
 @public("cykafka")
 @total_ordering
 class KafkaError(KafkaException):
-    """An error, or an event, with its code.
+    """An error or event, identified by its code.
 
     Parameters
     ----------
     error : int
-        The code, one of the constants of this class, such as ``KafkaError._TIMED_OUT``. Codes
-        below zero come from the client, the others from a broker.
+        The code, a constant of this class such as ``KafkaError._TIMED_OUT``. Negative codes come
+        from the client, the others from a broker.
     reason : str, optional
         The text; by default the code's description.
     fatal : bool
@@ -56,16 +57,17 @@ class KafkaError(KafkaException):
 
     Notes
     -----
-    It compares and hashes by its code, with other errors and with plain integers. You can raise
-    it, as in ``raise msg.error()``; ``except KafkaException`` catches it, and its ``args[0]`` is
-    the error itself. The client raises a KafkaException that contains it.
+    A KafkaError compares and hashes by its code, with other errors and with plain integers. You
+    can raise one, as in ``raise msg.error()``: ``except KafkaException`` catches it, and its
+    ``args[0]`` is the error itself. The clients raise a KafkaException that contains a KafkaError.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
 
     def __init__(self, error, reason=None, fatal=False, retriable=False, txn_requires_abort=False):
-        if not isinstance(error, int):
+        if not hasattr(error, "__index__"):
             raise TypeError(f"error: expected an int, got {type(error).__name__}")
+        error = index(error)
         if not -(2**31) <= error < 2**31:
             raise ValueError(f"error: {error} is out of range")
         if reason is not None and not isinstance(reason, str):
@@ -142,7 +144,7 @@ class KafkaError(KafkaException):
 
 @public("cykafka")
 class IllegalStateException(RuntimeError):
-    """The call does not fit the handle's state."""
+    """The handle's state does not allow the call."""
 
 
 @public("cykafka")
@@ -218,8 +220,8 @@ cdef int check_error(rd_kafka_error_t *error) except -1:
 
 
 cdef object chain(object earlier, object later):
-    """The exception to raise for two; the other becomes the last of its contexts. It is the later
-    one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
+    """Return which of two exceptions to raise; the other becomes its last context. Return the
+    later one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
     if earlier is None or earlier is later:
         return later
     if isinstance(later, Exception) and not isinstance(earlier, Exception):
@@ -234,7 +236,7 @@ cdef object chain(object earlier, object later):
         if last.__context__ is None:
             break
         last = last.__context__
-    if not any(each is last for each in known):
+    if not any(error is last for error in known):
         last.__context__ = earlier
     return later
 

@@ -88,9 +88,7 @@ cdef object _partition_of(partitioner_t partitioner, key, partition_count):
                                              INT32_MAX)
     if cnt <= 0:
         raise ValueError(f"partition_count must be > 0, got {cnt}")
-    if isinstance(key, str):
-        key = key.encode()
-    elif not isinstance(key, bytes):
+    if not isinstance(key, bytes):
         raise TypeError(f"key: expected bytes, got {type(key).__name__}")
     return partitioner(NULL, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), cnt, NULL, NULL)
 
@@ -158,7 +156,8 @@ def fnv1a(key, partition_count):
 
 
 cdef class Uuid:
-    """128 bits that identify a topic, a cluster or a member.
+    """Uuid(most_significant_bits, least_significant_bits)\n--\n
+    128 bits that identify a topic, a cluster or a member.
 
     Parameters
     ----------
@@ -170,6 +169,7 @@ cdef class Uuid:
     cdef int64_t _least
 
     def __init__(self, most_significant_bits, least_significant_bits):
+        """Set both halves; the class describes them."""
         self._most = int_argument(most_significant_bits, "most_significant_bits", INT64_MIN,
                                   INT64_MAX)
         self._least = int_argument(least_significant_bits, "least_significant_bits", INT64_MIN,

@@ -1,7 +1,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._core.clib.csrc cimport ck_flight_t, ck_lent_t, ck_report_t, ck_row_t
+from cykafka._core.clib.csrc cimport ck_inflight_t, ck_msgref_t, ck_report_t, ck_row_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
 
 # A record in flight with a callback: the data for the callback's Message. Half the size of a
@@ -32,7 +32,7 @@ cdef class Message:
     # Headers of a consumed message until they are read, else NULL.
     cdef rd_kafka_headers_t *_c_headers
     # librdkafka's message while it has the headers.
-    cdef ck_lent_t *_lent
+    cdef ck_msgref_t *_ref
     # The place of the headers in the HeaderBlock, while _headers is one.
     cdef uint32_t _headers_at
     # Whether value and key are the arguments of produce(), to be converted to bytes on demand.
@@ -42,12 +42,10 @@ cdef class Message:
 
     cdef int _take_headers(self) except -1
     cdef int _to_bytes(self) except -1
-    cdef int _track(self) except -1
 
-cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
+cdef in_flight_t *in_flight_new(ck_inflight_t *inflight, object topic, object value, object key,
                                 object headers, object on_delivery) except NULL
 cdef void in_flight_destroy(in_flight_t *sent) noexcept
-cdef void in_flight_drop(in_flight_t *sent) noexcept
 cdef Message message_delivered(const in_flight_t *sent)
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic)
 cdef Message message_from_row(const ck_row_t *row, object topic)

@@ -1,5 +1,8 @@
-"""Message: a consumed record, a delivered record, or one that the user made for tests."""
+"""Message: a consumed record, a delivered record, or a record made for tests."""
+from types import GenericAlias
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.number cimport PyNumber_Index
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
@@ -7,15 +10,11 @@ from libc.stdlib cimport free
 from libc.string cimport memchr
 
 from cykafka._core.clib.csrc cimport (
-    PyObject_GC_IsTracked,
-    PyObject_GC_Track,
-    PyObject_GC_UnTrack,
-    PyObject_IS_GC,
     ck_bytes_t,
-    ck_flight_give,
-    ck_flight_take,
-    ck_lent_drop,
-    ck_lent_take_headers,
+    ck_inflight_give,
+    ck_inflight_take,
+    ck_msgref_drop,
+    ck_msgref_take_headers,
     ck_pack_cnt,
     ck_pack_next,
 )
@@ -49,7 +48,7 @@ TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 @cython.final
 cdef class HeaderBlock:
-    """The headers of Messages that were decoded together, until they are read."""
+    """The unread headers of Messages that a codec decoded together."""
 
     def __dealloc__(self):
         free(self._ptr)
@@ -58,7 +57,7 @@ cdef class HeaderBlock:
 @cython.final
 @cython.freelist(16)
 cdef class CHeaders:
-    """An owner of librdkafka's headers, so that a call that reads them keeps them alive."""
+    """Owns librdkafka headers and keeps them alive while a call reads them."""
 
     def __dealloc__(self):
         if self._ptr is not NULL:
@@ -67,10 +66,12 @@ cdef class CHeaders:
 
 @cython.freelist(256)
 cdef class Message:
-    """A record, or an event or error (then :meth:`error` is not None).
+    """Message(topic=None, partition=None, offset=None, key=None, value=None, headers=None,
+            error=None, timestamp=None, latency=None, leader_epoch=None, delivery_count=None)\n--\n
+    A record, an event or an error. For an event or error, :meth:`error` is not None.
 
     Messages come from ``Consumer.poll``, ``Consumer.consume``, batches and delivery callbacks.
-    They own their data: keeping one pins nothing else. The constructor is meant for tests.
+    A Message owns its data and pins no fetch buffers. The constructor is meant for tests.
 
     Parameters
     ----------
@@ -98,11 +99,13 @@ cdef class Message:
     def __init__(self, topic=None, partition=None, offset=None, key=None, value=None,
                  headers=None, error=None, timestamp=None, latency=None, leader_epoch=None,
                  delivery_count=None):
+        """Set what the methods return; the class describes the parameters."""
         # Values out of range raise OverflowError; negative ones mean unknown.
-        cdef int32_t c_partition = -1 if partition is None else partition
-        cdef int64_t c_offset = -1 if offset is None else offset
-        cdef int32_t c_epoch = -1 if leader_epoch is None else leader_epoch
-        cdef int16_t c_count = -1 if delivery_count is None else delivery_count
+        # PyNumber_Index, because a float must not lose its fraction.
+        cdef int32_t c_partition = -1 if partition is None else PyNumber_Index(partition)
+        cdef int64_t c_offset = -1 if offset is None else PyNumber_Index(offset)
+        cdef int32_t c_epoch = -1 if leader_epoch is None else PyNumber_Index(leader_epoch)
+        cdef int16_t c_count = -1 if delivery_count is None else PyNumber_Index(delivery_count)
         self._topic = topic
         self._key = key
         self._value = value
@@ -116,7 +119,8 @@ cdef class Message:
             if not isinstance(timestamp, tuple) or len(timestamp) != 2:
                 raise TypeError("timestamp must be a tuple of (int, int), its type and ms, "
                                 f"got {timestamp!r}")
-            self._report.timestamp_type, self._report.timestamp = timestamp
+            self._report.timestamp_type = PyNumber_Index(timestamp[0])
+            self._report.timestamp = PyNumber_Index(timestamp[1])
         if latency is not None and 0 <= latency < 1e9:
             self._report.latency = <int64_t>(<double>latency * 1e6)
         if c_epoch >= 0:
@@ -125,48 +129,48 @@ cdef class Message:
             self._delivery_count = c_count
 
     def __dealloc__(self):
-        if self._lent is not NULL:
-            ck_lent_drop(self._lent)
+        if self._ref is not NULL:
+            ck_msgref_drop(self._ref)
         if self._c_headers is not NULL:
             rd_kafka_headers_destroy(self._c_headers)
 
     def topic(self):
-        """The topic's name, str, or None."""
+        """Return the topic name, a str, or None."""
         return self._topic
 
     def partition(self):
-        """The partition, int, or None if it is not known."""
+        """Return the partition, an int, or None if unknown."""
         return None if self._report.partition < 0 else self._report.partition
 
     def offset(self):
-        """The offset, int, or None if it is not known."""
+        """Return the offset, an int, or None if unknown."""
         return None if self._report.offset < 0 else self._report.offset
 
     def value(self):
-        """The value, bytes, or None for a tombstone (or the object of ``set_value``)."""
+        """Return the value: bytes, None for a tombstone, or the object given to ``set_value``."""
         if self._as_given:
             self._to_bytes()
         return self._value
 
     def key(self):
-        """The key, bytes, or None if there is none (or the object of ``set_key``)."""
+        """Return the key: bytes, None without a key, or the object given to ``set_key``."""
         if self._as_given:
             self._to_bytes()
         return self._key
 
     def deserialized_value(self):
-        """As :meth:`value`; its type is the deserializer's result."""
+        """Return :meth:`value`, typed as the deserializer's result."""
         return self.value()
 
     def deserialized_key(self):
-        """As :meth:`key`; its type is the deserializer's result."""
+        """Return :meth:`key`, typed as the deserializer's result."""
         return self.key()
 
     def headers(self):
-        """The headers, a list of (str, bytes or None) in order; None if there are none."""
+        """Return the headers in order, a list of (str, bytes or None), or None without headers."""
         cdef object unread
         cdef list headers
-        if self._lent is not NULL or self._c_headers is not NULL:
+        if self._ref is not NULL or self._c_headers is not NULL:
             self._take_headers()
         elif self._as_given:
             self._to_bytes()
@@ -177,71 +181,65 @@ cdef class Message:
             headers = _headers_of(<HeaderBlock>unread, self._headers_at)
         else:
             return unread
-        # A new object can start the garbage collector, and so Python code: another thread or a
-        # finalizer may have replaced the headers in the meantime.
+        # Creating objects can start the garbage collector: another thread or a finalizer may have
+        # replaced the headers by now.
         if self._headers is unread:
             self._headers = headers
         return self._headers
 
     def error(self):
-        """None for a record, else a KafkaError with the event or error."""
+        """Return None for a record, or a KafkaError for an event or error."""
         if self._error is None and self._report.event.code:
             self._error = error_from(<rd_kafka_resp_err_t>self._report.event.code, NULL)
-            self._track()
         return self._error
 
     def timestamp(self):
-        """(type, ms since the epoch); without a timestamp the type is TIMESTAMP_NOT_AVAILABLE."""
+        """Return (type, ms since the epoch); without one the type is TIMESTAMP_NOT_AVAILABLE."""
         return (self._report.timestamp_type, self._report.timestamp)
 
     def latency(self):
-        """Seconds from ``produce()`` to the report, float; None for consumed messages."""
+        """Return seconds from ``produce()`` to the report, a float; None if consumed."""
         return None if self._report.latency < 0 else self._report.latency / 1e6
 
     def leader_epoch(self):
-        """The leader epoch of the offset (KIP-320), int, or None if it is not known."""
+        """Return the offset's leader epoch (KIP-320), an int, or None if unknown."""
         return None if self._report.leader_epoch < 0 else self._report.leader_epoch
 
     def delivery_count(self):
-        """How often a share group has delivered the record (KIP-932), int; None without one."""
+        """Return the record's delivery count in a share group (KIP-932), or None without one."""
         return None if self._delivery_count <= 0 else self._delivery_count
 
     def set_topic(self, topic):
         """Replace the topic."""
         self._topic = topic
-        self._track()
 
     def set_value(self, value):
         """Replace the value, as a deserializer does."""
         self.value()
         self._value = value
-        self._track()
 
     def set_key(self, key):
         """Replace the key, as a deserializer does."""
         self.key()
         self._key = key
-        self._track()
 
     def set_headers(self, headers):
         """Replace the headers."""
         self.headers()
         self._headers = headers
-        self._track()
 
     def set_error(self, error):
         """Replace the error."""
         self._error = error
         self._report.event.code = 0
-        self._track()
 
     def __len__(self):
-        """The size of the value in bytes; 0 without a value."""
+        """Return the value's size in bytes; 0 without a value."""
         value = self.value()
         return 0 if value is None else len(value)
 
     def __bool__(self):
-        # A message with an empty value is true, too.
+        # A message with an empty value is also true.
         return True
 
     def __eq__(self, other):
@@ -250,6 +248,8 @@ cdef class Message:
         return _state(self) == _state(other)
 
     __hash__ = None
+    # Type checkers know the classes of key and value: Message[str, Order].
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __repr__(self):
         error = self.error()
@@ -270,10 +270,10 @@ cdef class Message:
     cdef int _take_headers(self) except -1:
         """Move the headers from librdkafka into ``_headers``."""
         cdef CHeaders taken = CHeaders.__new__(CHeaders)
-        if self._lent is not NULL:
-            self._c_headers = ck_lent_take_headers(self._lent)
-            ck_lent_drop(self._lent)
-            self._lent = NULL
+        if self._ref is not NULL:
+            self._c_headers = ck_msgref_take_headers(self._ref)
+            ck_msgref_drop(self._ref)
+            self._ref = NULL
         if self._c_headers is not NULL:
             taken._ptr = self._c_headers
             self._c_headers = NULL
@@ -288,13 +288,6 @@ cdef class Message:
         if self._as_given:  # check again: other code may have converted them, see headers()
             self._as_given = False
             self._value, self._key, self._headers = value, key, headers
-        return 0
-
-    cdef int _track(self) except -1:
-        # Values that the setters store may refer back to this message, as the traceback of a
-        # raised error does.
-        if not PyObject_GC_IsTracked(self):
-            PyObject_GC_Track(self)
         return 0
 
 
@@ -318,10 +311,10 @@ cdef tuple _state(Message message):
             message.latency(), message.leader_epoch(), message.delivery_count())
 
 
-cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value, object key,
+cdef in_flight_t *in_flight_new(ck_inflight_t *inflight, object topic, object value, object key,
                                 object headers, object on_delivery) except NULL:
-    """The data of a record whose report will arrive; in_flight_destroy() frees it."""
-    cdef in_flight_t *sent = <in_flight_t *>ck_flight_take(flight)
+    """Allocate the data for a record in flight; in_flight_destroy() frees them."""
+    cdef in_flight_t *sent = <in_flight_t *>ck_inflight_take(inflight)
     if sent is NULL:
         raise MemoryError
     Py_INCREF(topic)
@@ -340,7 +333,7 @@ cdef in_flight_t *in_flight_new(ck_flight_t *flight, object topic, object value,
 
 cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     cdef in_flight_t gone = sent[0]
-    ck_flight_give(&sent.report)
+    ck_inflight_give(&sent.report)
     runtime.ck_runtime_reports -= 1
     # Last: these may run any code.
     Py_DECREF(<object>gone.topic)
@@ -350,20 +343,9 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     Py_DECREF(<object>gone.on_delivery)
 
 
-cdef void in_flight_drop(in_flight_t *sent) noexcept:
-    """in_flight_destroy() for a record that has no report. The garbage collector may visit the
-    callback now."""
-    if PyObject_IS_GC(<object>sent.on_delivery) and not PyObject_GC_IsTracked(
-            <object>sent.on_delivery):
-        PyObject_GC_Track(<object>sent.on_delivery)
-    in_flight_destroy(sent)
-
-
 cdef Message message_delivered(const in_flight_t *sent):
     """The message for a delivery callback."""
     cdef Message message = Message.__new__(Message)
-    # No other code has it yet: the collector does not need to track it before a setter is called.
-    PyObject_GC_UnTrack(<void *>message)
     message._report = sent.report
     message._topic = <object>sent.topic
     message._value = <object>sent.value
@@ -374,17 +356,13 @@ cdef Message message_delivered(const in_flight_t *sent):
 
 
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
-    """A Message with a copy of librdkafka's message, except the headers: see Backlog.lender()."""
+    """Copy librdkafka's message, except its headers: see Backlog.free_ref()."""
     cdef Message message = Message.__new__(Message)
-    # With only bytes and str it cannot be part of a cycle, so the collector does not track it
-    # until a setter is called.
-    PyObject_GC_UnTrack(<void *>message)
     message._topic = topic
     message._report.partition = rkmessage.partition
     message._report.offset = rkmessage.offset
     if rkmessage.err:
         message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
-        message._track()
         if rkmessage.payload is not NULL:  # the text of the error
             message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
         return message
@@ -399,9 +377,8 @@ cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
 
 
 cdef Message message_from_row(const ck_row_t *row, object topic):
-    """As message_from(), for a record in a batch."""
+    """Like message_from(), for a record in a batch."""
     cdef Message message = Message.__new__(Message)
-    PyObject_GC_UnTrack(<void *>message)
     message._topic = topic
     message._report.partition = row.partition
     message._report.offset = row.offset

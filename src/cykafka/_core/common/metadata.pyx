@@ -21,7 +21,7 @@ class ClusterMetadata:
     brokers : dict of int to BrokerMetadata
     topics : dict of str to TopicMetadata
     orig_broker_id : int
-        The broker that answered.
+        The broker that responded.
     orig_broker_name : str
     """
 
@@ -105,10 +105,15 @@ cdef object _partition_from(const rd_kafka_metadata_partition_t *c_partition):
     return partition
 
 
+cdef object text_of(const char *text):
+    """None for NULL: a faulty broker may leave a name out."""
+    return None if text is NULL else text.decode("utf-8", "replace")
+
+
 cdef object _topic_from(const rd_kafka_metadata_topic_t *c_topic):
     cdef int i
     topic = TopicMetadata()
-    topic.topic = c_topic.topic.decode()
+    topic.topic = text_of(c_topic.topic)
     for i in range(c_topic.partition_cnt):
         partition = _partition_from(&c_topic.partitions[i])
         topic.partitions[partition.id] = partition
@@ -124,7 +129,7 @@ cdef object metadata_from(const rd_kafka_metadata_t *metadata):
     for i in range(metadata.broker_cnt):
         broker = BrokerMetadata()
         broker.id = metadata.brokers[i].id
-        broker.host = metadata.brokers[i].host.decode()
+        broker.host = text_of(metadata.brokers[i].host)
         broker.port = metadata.brokers[i].port
         cluster.brokers[broker.id] = broker
     for i in range(metadata.topic_cnt):

@@ -4,30 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "near_miss"]
+__all__ = ["did_you_mean"]
 
 _SEPARATORS = str.maketrans("", "", "._-")
-
-
-def near_miss(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
-    """The known name that `name` is probably a misspelling of; None if no name is similar.
-
-    Parameters
-    ----------
-    name : str
-        Upper case and the separators ``.``, ``_`` and ``-`` make no difference.
-    known : iterable of str
-        Of names that differ only in case and separators the first one counts.
-    cutoff : float
-        The least similarity, from 0 to 1.
-    """
-    import difflib  # slow to import, and only errors need it
-
-    plain: dict[str, str] = {}
-    for each in known:
-        plain.setdefault(_plain(each), each)
-    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=cutoff)
-    return plain[close[0]] if close else None
 
 
 def did_you_mean(
@@ -35,10 +14,24 @@ def did_you_mean(
 ) -> str:
     """The end of an error message: ``; did you mean "x"?``, or nothing if no name is similar.
 
-    `prefix` precedes the known name in the message. `near_miss` explains the others.
+    Parameters
+    ----------
+    name : str
+        Upper case and the separators ``.``, ``_`` and ``-`` make no difference.
+    known : iterable of str
+        Of names that differ only in case and separators the first one counts.
+    prefix : str
+        Precedes the known name in the message.
+    cutoff : float
+        The least similarity, from 0 to 1.
     """
-    close = near_miss(name, known, cutoff)
-    return "" if close is None else f'; did you mean "{prefix}{close}"?'
+    import difflib  # slow to import, and only errors need it
+
+    plain: dict[str, str] = {}
+    for item in known:
+        plain.setdefault(_plain(item), item)
+    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=cutoff)
+    return f'; did you mean "{prefix}{plain[close[0]]}"?' if close else ""
 
 
 def _plain(name: str) -> str:

@@ -7,8 +7,8 @@ from cykafka._core.clib.librdkafka cimport (
 
 cdef class TopicPartition:
     cdef readonly str topic
-    cdef public int32_t partition
-    cdef public int64_t offset
+    cdef int32_t _partition
+    cdef int64_t _offset
     cdef object _metadata
     cdef int32_t _leader_epoch
     cdef readonly object error

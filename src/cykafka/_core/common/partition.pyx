@@ -1,5 +1,6 @@
 """TopicPartition, and conversions of lists of them to librdkafka's and back."""
 cimport cython
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -15,7 +16,14 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_new,
     rd_kafka_topic_partition_set_leader_epoch,
 )
-from cykafka._core.common.arguments cimport plain_str, str_argument, utf8
+from cykafka._core.common.arguments cimport (
+    MAX_TEXT,
+    check_count,
+    int_argument,
+    plain_str,
+    str_argument,
+    utf8,
+)
 from cykafka._core.common.errors cimport error_from
 
 from cykafka._core.common.naming import public
@@ -28,7 +36,8 @@ OFFSET_INVALID = <int64_t>RD_KAFKA_OFFSET_INVALID
 
 @cython.total_ordering
 cdef class TopicPartition:
-    """A topic's partition, and an offset in it.
+    """TopicPartition(topic, partition=-1, offset=-1001, metadata=None, leader_epoch=None)\n--\n
+    A topic's partition, and an offset in it.
 
     Parameters
     ----------
@@ -54,8 +63,12 @@ cdef class TopicPartition:
     Equality, order and hash depend only on topic and partition.
     """
 
+    @cython.embedsignature(False)
     def __init__(self, topic=None, partition=RD_KAFKA_PARTITION_UA,
                  offset=RD_KAFKA_OFFSET_INVALID, metadata=None, leader_epoch=None):
+        """__init__($self, topic, partition=-1, offset=-1001, metadata=None,
+                    leader_epoch=None)\n--\n
+        Set the attributes; the class describes them."""
         name = str_argument(topic, "topic")
         if metadata is not None and not isinstance(metadata, str):
             raise TypeError(f"metadata: expected a str or None, got {type(metadata).__name__}")
@@ -63,7 +76,28 @@ cdef class TopicPartition:
         self.partition = partition
         self.offset = offset
         self._metadata = None if metadata is None else plain_str(metadata)
-        self._leader_epoch = -1 if leader_epoch is None else leader_epoch
+        self._leader_epoch = -1 if leader_epoch is None else <int32_t>int_argument(
+            leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
+
+    # Properties, because a float must not lose its fraction.
+
+    @property
+    def partition(self):
+        """Partition number; -1 for none."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, number):
+        self._partition = <int32_t>int_argument(number, "partition", INT32_MIN, INT32_MAX)
+
+    @property
+    def offset(self):
+        """An offset, or one of the ``OFFSET_`` constants."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, number):
+        self._offset = int_argument(number, "offset", INT64_MIN, INT64_MAX)
 
     @property
     def metadata(self):
@@ -82,19 +116,19 @@ cdef class TopicPartition:
     __str__ = __repr__
 
     def __hash__(self):
-        return hash((self.topic, self.partition))
+        return hash((self.topic, self._partition))
 
     def __eq__(self, other):
         if not isinstance(other, TopicPartition):
             return NotImplemented
-        return (self.partition == (<TopicPartition>other).partition
+        return (self._partition == (<TopicPartition>other)._partition
                 and self.topic == (<TopicPartition>other).topic)
 
     def __lt__(self, other):
         if not isinstance(other, TopicPartition):
             return NotImplemented
-        return ((self.topic, self.partition)
-                < ((<TopicPartition>other).topic, (<TopicPartition>other).partition))
+        return ((self.topic, self._partition)
+                < ((<TopicPartition>other).topic, (<TopicPartition>other)._partition))
 
     def __reduce__(self):
         return (_rebuild, (type(self), self.topic, self.partition, self.offset, self._metadata,
@@ -111,8 +145,8 @@ cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
     """A copy of one element of librdkafka's list."""
     cdef TopicPartition tp = TopicPartition.__new__(TopicPartition)
     tp.topic = rktpar.topic.decode()
-    tp.partition = rktpar.partition
-    tp.offset = rktpar.offset
+    tp._partition = rktpar.partition
+    tp._offset = rktpar.offset
     tp._leader_epoch = rd_kafka_topic_partition_get_leader_epoch(rktpar)
     tp._metadata = None
     if rktpar.metadata is not NULL:
@@ -141,6 +175,7 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
                         f"got {type(partitions).__name__}")
     # A copy: a subclass of list may return other items the next time.
     partitions = list(partitions)
+    check_count(len(partitions), argument)
     for number, item in enumerate(partitions):
         if not isinstance(item, TopicPartition):
             raise TypeError(f"{argument}[{number}]: expected a TopicPartition, "
@@ -152,11 +187,15 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(partitions))
     try:
         for tp in partitions:
-            rktpar = rd_kafka_topic_partition_list_add(rktparlist, c_name(tp.topic), tp.partition)
-            rktpar.offset = tp.offset
+            rktpar = rd_kafka_topic_partition_list_add(rktparlist, c_name(tp.topic), tp._partition)
+            rktpar.offset = tp._offset
             rd_kafka_topic_partition_set_leader_epoch(rktpar, tp._leader_epoch)
             if tp._metadata is not None:
                 metadata = (<str>tp._metadata).encode()
+                if len(metadata) > MAX_TEXT:
+                    raise ValueError(f"{argument}: the metadata of {tp.topic} [{tp.partition}] "
+                                     f"has {len(metadata)} bytes, the limit is {MAX_TEXT} for a "
+                                     "string in Kafka's protocol")
                 rktpar.metadata = malloc(len(metadata) + 1)  # freed with the list
                 if rktpar.metadata is NULL:
                     raise MemoryError
@@ -176,6 +215,7 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
     if not isinstance(topics, (list, tuple)):
         raise TypeError(f"topics: expected a list of str, got {type(topics).__name__}")
     names = [str_argument(topic, f"topics[{number}]") for number, topic in enumerate(topics)]
+    check_count(len(names), "topics")
     rktparlist = rd_kafka_topic_partition_list_new(<int>len(names))
     try:
         for name in names:
@@ -206,9 +246,14 @@ cdef str subscription_fault(object topics):
 
 cdef const char *c_name(str topic) except NULL:
     """The UTF-8 form of a topic name, which lives as long as the str: keep the str."""
+    cdef Py_ssize_t size
+    cdef const char *name = utf8(topic, &size, "topic")
+    if size > MAX_TEXT:
+        raise ValueError(f"topic: {topic[:40]!r}... has {size} bytes, the limit is {MAX_TEXT} for "
+                         "a string in Kafka's protocol")
     if "\0" in topic:
         raise ValueError(f"topic: {topic!r} has a NUL character in it")
-    return utf8(topic, NULL, "topic")
+    return name
 
 
 public("cykafka")(TopicPartition)

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_lent_t
+from cykafka._core.clib.csrc cimport ck_batch_t, ck_msgref_t
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_message_t,
     rd_kafka_topic_partition_list_t,
@@ -21,8 +21,8 @@ cdef class Backlog:
     cdef void *handed
     # The last messages of poll() while librdkafka has their headers, and which of the two
     # is older.
-    cdef ck_lent_t *lent[2]
-    cdef int turn
+    cdef ck_msgref_t *refs[2]
+    cdef int current
     # The names of all topics so far, so that equal names share one str; the last one apart.
     cdef dict _names
     cdef bytes _last_name
@@ -44,5 +44,5 @@ cdef class Backlog:
     cdef int catch_up(self, Handle handle, int64_t now) except -1
     cdef str name_of(self, const char *name)
     cdef str topic_of(self, rd_kafka_message_t *rkmessage)
-    cdef ck_lent_t *lender(self) except NULL
+    cdef ck_msgref_t *free_ref(self) except NULL
     cdef void release(self) noexcept

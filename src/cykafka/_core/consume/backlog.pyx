@@ -1,4 +1,4 @@
-"""Backlog: the messages that a consumer has fetched and not handed over, and those it has lent.
+"""Backlog: messages that a consumer has fetched and not returned, and its references to others.
 
 A message is in a batch, while a call fills it. It is carried, if that call raised: the next call
 begins with it. It is held back, while its partition is paused. A rebalance, a seek or a new
@@ -27,11 +27,11 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_reserve,
     ck_batch_store_positions,
     ck_batch_t,
-    ck_lent_is_free,
-    ck_lent_new,
-    ck_lent_return,
-    ck_lent_t,
-    ck_lent_unref,
+    ck_msgref_is_free,
+    ck_msgref_new,
+    ck_msgref_return,
+    ck_msgref_t,
+    ck_msgref_unref,
 )
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_message_destroy,
@@ -59,8 +59,8 @@ cdef class Backlog:
         cdef int which
         # Only in a forked child, where the messages belong to the parent: see release().
         for which in range(2):
-            if self.lent[which] is not NULL:
-                ck_lent_unref(self.lent[which])
+            if self.refs[which] is not NULL:
+                ck_msgref_unref(self.refs[which])
         while self.handed is not NULL:
             (<Storage>self.handed).unlink()
 
@@ -222,22 +222,22 @@ cdef class Backlog:
             return None
         return self.name_of(rd_kafka_topic_name(rkmessage.rkt))
 
-    cdef ck_lent_t *lender(self) except NULL:
-        """The ck_lent_t for the next message of poll(), whose headers stay in librdkafka.
+    cdef ck_msgref_t *free_ref(self) except NULL:
+        """The ck_msgref_t for the next message of poll(), whose headers stay in librdkafka.
 
         Even without headers, the call that gets them takes a third of the time of a poll().
         """
-        cdef ck_lent_t *lent = self.lent[self.turn]
+        cdef ck_msgref_t *ref = self.refs[self.current]
         # In a loop, the message before the last is freed by now, and its headers were not read.
-        if lent is not NULL and ck_lent_is_free(lent):
-            return lent
-        if lent is not NULL:
-            ck_lent_return(lent)
-            ck_lent_unref(lent)
-        lent = self.lent[self.turn] = ck_lent_new()
-        if lent is NULL:
+        if ref is not NULL and ck_msgref_is_free(ref):
+            return ref
+        if ref is not NULL:
+            ck_msgref_return(ref)
+            ck_msgref_unref(ref)
+        ref = self.refs[self.current] = ck_msgref_new()
+        if ref is NULL:
             raise MemoryError
-        return lent
+        return ref
 
     cdef void release(self) noexcept:
         """Return every message, because rd_kafka_destroy() waits for them."""
@@ -253,10 +253,10 @@ cdef class Backlog:
         ck_batch_destroy(self.held)
         self.held = NULL
         for which in range(2):
-            if self.lent[which] is not NULL:
-                ck_lent_return(self.lent[which])
-                ck_lent_unref(self.lent[which])
-                self.lent[which] = NULL
+            if self.refs[which] is not NULL:
+                ck_msgref_return(self.refs[which])
+                ck_msgref_unref(self.refs[which])
+                self.refs[which] = NULL
         # The application's batches become copies. A batch without memory for its copy stays
         # unchanged, as if pinned.
         while self.handed is not NULL:
@@ -268,7 +268,7 @@ cdef class Backlog:
 
 
 cdef void _not_behind(const ck_batch_t *batch, rd_kafka_topic_partition_t *rktpar) noexcept:
-    """Move a position back to the first message in the batch that was not handed over."""
+    """Move a position back to the first unreturned message in the batch."""
     cdef int64_t first
     if batch is NULL:
         return

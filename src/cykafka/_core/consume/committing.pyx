@@ -1,4 +1,4 @@
-"""Commit: a commit whose answer an event loop awaits."""
+"""Commit: a commit whose response an event loop awaits."""
 cimport cython
 
 from cykafka._core.clib.csrc cimport (
@@ -88,8 +88,8 @@ cdef class Commit:
         self.end()
 
     def is_done(self):
-        """Whether the answer has arrived. Raises if the consumer is closed meanwhile."""
-        if not self._answer.given:
+        """Whether the response has arrived. Raises if the consumer is closed during the commit."""
+        if not self._answer.given and self._replies is not NULL:
             self._consumer.check_open()
             rd_kafka_queue_poll_callback(self._replies, 0)
         return self._answer.given
@@ -100,7 +100,7 @@ cdef class Commit:
         return [] if self._answer.partitions is NULL else partitions_from(self._answer.partitions)
 
     def end(self):
-        """Free the queue. An answer that has not arrived yet is dropped."""
+        """Free the queue, and drop a response that has not arrived yet."""
         cdef rd_kafka_queue_t *replies = self._replies
         self._replies = NULL
         # In a forked child the queue belongs to the parent, and may be locked.

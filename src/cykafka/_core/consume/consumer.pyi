@@ -60,7 +60,7 @@ class Consumer(Handle):
         message: Message | MessageBatch | None = None,
         offsets: _Partitions | None = None,
         asynchronous: Literal[True] = True,
-        **kwargs: Any,
+        **kwargs: bool,
     ) -> None: ...
     @overload
     def commit(
@@ -76,7 +76,7 @@ class Consumer(Handle):
         message: Message | MessageBatch | None = None,
         offsets: _Partitions | None = None,
         asynchronous: bool = True,
-        **kwargs: Any,
+        **kwargs: bool,
     ) -> list[TopicPartition] | None: ...
     def committed(
         self, partitions: _Partitions, timeout: float | None = None
@@ -98,6 +98,7 @@ class Consumer(Handle):
 class BatchIterator:
     def __iter__(self) -> Self: ...
     def __next__(self) -> MessageBatch: ...
+    def take(self) -> MessageBatch: ...
 
 def consume_ranges(
     consumer: Consumer,

@@ -1,15 +1,15 @@
 """Consumer: subscriptions and assignments, messages, offsets and lag, and close().
 
-Most of this file is the documentation of the methods. The parts do the work: Membership follows
-the group, Backlog keeps the messages, Fetcher gathers them and hands them over, and Progress
-tracks the offsets that a transaction must commit.
+Most of this file documents the methods. Membership follows the group, Backlog keeps fetched
+messages, Fetcher collects and returns them, and Progress tracks the offsets that a transaction
+must commit.
 """
 import logging
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport (
@@ -25,11 +25,13 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
+    RD_KAFKA_OFFSET_INVALID,
     RD_KAFKA_OFFSET_TAIL_BASE,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__PARTITION_EOF,
     RD_KAFKA_RESP_ERR__STATE,
     RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    rd_kafka_conf_destroy,
     rd_kafka_consumer_group_metadata,
     rd_kafka_consumer_group_metadata_destroy,
     rd_kafka_consumer_group_metadata_t,
@@ -64,6 +66,7 @@ from cykafka._core.common.config cimport (
     set_default,
     take_bool,
     take_callable,
+    text_conf,
 )
 from cykafka._core.common.errors cimport chain, check_doing, check_error
 from cykafka._core.common.partition cimport (
@@ -93,7 +96,6 @@ from cykafka._core.consume.ranges cimport Ranges
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public
-from cykafka._core.common.near_miss import near_miss
 from cykafka._core.consume.lag import lag, watermarks
 from cykafka._core.consume.offsets import (
     committed,
@@ -108,53 +110,55 @@ cdef enum:
     # The most messages of a call, and the most bytes.
     MAX_MESSAGES = 1_000_000
     MAX_BYTES = 2_000_000_000
-    # The pause of a partition's fetches after the queue of fetched messages was full, ms. With
-    # librdkafka's 1000 a fast reader empties the queue long before, and waits for the rest of the
+    # How long librdkafka pauses a partition's fetches after its queue was full, ms. With
+    # librdkafka's 1000, a fast reader empties the queue early and waits for the rest of the
     # second.
     FULL_QUEUE_MS = 20
-    # How long seek() waits for the fetch of an assigned partition, and its pauses meanwhile, ms.
+    # How long seek() waits until librdkafka fetches an assigned partition, and the pause between
+    # its attempts, ms.
     FETCH_MS = 5000
     FETCH_PAUSE_MS = 10
 
 
 @cython.no_gc_clear
 cdef class Consumer(Handle):
-    """Reads records, as a member of a group or from assigned partitions.
+    """Consumer(config=..., /, **kwargs)\n--\n
+    Reads records, as a group member or from assigned partitions.
 
     Parameters
     ----------
     config : dict
-        librdkafka's properties, ``group.id`` among them; values are str, bool, int, float or None
-        (the default). In addition, all optional:
+        librdkafka's properties, including ``group.id``. Values are str, bool, int, float or None
+        (keep the default). cykafka adds these optional keys:
 
         ``on_commit(KafkaError or None, list of TopicPartition)``
-            Called when an asynchronous or automatic commit has finished.
+            Called when an asynchronous or automatic commit finishes.
         ``error_cb(KafkaError)``, ``throttle_cb(ThrottleEvent)``, ``stats_cb(json: str)``
             ``stats_cb`` needs ``statistics.interval.ms``.
         ``logger``
-            A logging.Logger or logging.Handler for librdkafka's log.
+            A logging.Logger or logging.Handler that receives librdkafka's log.
         ``oauth_cb(config: str)``
             Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
-            librdkafka's thread; the constructor waits up to 10 s for the first token.
+            librdkafka's thread. The constructor waits up to 10 s for the first token.
         ``default.topic.config``
-            A dict of topic properties; they override the same properties of ``config``.
+            A dict of topic properties, which override the same properties in ``config``.
         ``fetch.queue.backoff.ms``
-            20 by default instead of librdkafka's 1000. With 1000 a consumer that has emptied its
+            The default is 20 instead of librdkafka's 1000. With 1000, a consumer that empties its
             queue of fetched records waits for the rest of the second. 20 costs 0.3 % of a core
             while the queue of 64 partitions is full.
 
     Raises
     ------
     KafkaException
-        A property does not exist or does not accept the value; the error names it.
+        A property does not exist or rejects the value. The error names the property.
     ValueError
-        There is no ``group.id``.
+        ``group.id`` is missing or blank.
 
     Notes
     -----
     All callbacks except ``oauth_cb`` run in the calls that wait for messages, and in ``close``.
-    These calls raise the exceptions of the callbacks. The consumer is a context manager; leaving
-    the block closes it.
+    If a callback raises, the call raises the callback's exception. The consumer is a context
+    manager; leaving the block closes the consumer.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -165,17 +169,18 @@ cdef class Consumer(Handle):
         self._role = self._membership
         self._closed_words = "Consumer closed"
 
+    @cython.embedsignature(False)
     def __init__(self, *args, **kwargs):
+        """__init__($self, config=..., /, **kwargs)\n--\n
+        Create the client and start librdkafka's threads, without waiting for a broker.
+
+        The class describes `config`. Keyword arguments override properties in `config`.
+        """
         self.check_new()
         try:
             config = merged_config(args, kwargs, type(self).__name__)
-            group_id = config.get("group.id")
-            if group_id is None or group_id == "":
-                close = near_miss("group.id", [key for key in config if key != "group.id"])
-                hint = f'; "{close}" may be a misspelling of it' if close else ""
-                raise ValueError(f"Failed to create consumer: group.id must be set{hint}")
             self._membership.listeners["on_commit"] = take_callable(config, "on_commit")
-            # Old configurations may have it here, because it was a topic property in librdkafka.
+            # Old configurations may set it here, where librdkafka had it as a topic property.
             topic_config = config.get("default.topic.config")
             stores = take_bool(config, "enable.auto.offset.store", True)
             if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
@@ -185,7 +190,14 @@ cdef class Consumer(Handle):
             self._backlog.stores = stores
             set_default(config, "fetch.queue.backoff.ms", FULL_QUEUE_MS)
             conf = self.new_conf(config)
-            self._membership.register(self, conf)
+            try:
+                # Without a group, librdkafka does not create a consumer queue.
+                if not text_conf(conf, "group.id"):
+                    raise ValueError("Failed to create consumer: group.id must be set")
+                self._membership.register(self, conf)
+            except:
+                rd_kafka_conf_destroy(conf)
+                raise
             self.start(RD_KAFKA_CONSUMER, conf)
         finally:
             self._opening = False
@@ -199,35 +211,33 @@ cdef class Consumer(Handle):
     # -- subscription and assignment
 
     def subscribe(self, topics, on_assign=None, on_revoke=None, on_lost=None):
-        """Subscribe to topics; replaces the previous subscription.
+        """Subscribe to topics, replacing the previous subscription.
 
         Parameters
         ----------
         topics : list of str
-            Names, or regular expressions, which begin with ``^``.
+            Names, or regular expressions that begin with ``^``.
         on_assign, on_revoke, on_lost : callable, optional
-            ``callback(consumer, partitions)``: partitions have been assigned, are about to be
-            revoked (commit now), or were lost (too late to commit; ``on_revoke`` if there is no
-            ``on_lost``). A callback may call ``assign`` and ``unassign``, or with a cooperative
-            assignor ``incremental_assign`` and ``incremental_unassign``. If it does not, the
-            consumer does so afterwards. The callback runs inside of librdkafka: a child process
-            that it forks must end with ``os._exit`` or exec.
+            ``callback(consumer, partitions)``. The group has assigned the partitions, is about to
+            revoke them (commit now), or the consumer has lost them (too late to commit). Without
+            ``on_lost``, ``on_revoke`` runs for lost partitions. A callback may call ``assign`` and
+            ``unassign``, or with a cooperative assignor ``incremental_assign`` and
+            ``incremental_unassign``. If it does not, the consumer does so afterwards. The callback
+            runs inside librdkafka: a child process that it forks must end with ``os._exit`` or
+            exec.
 
         Raises
         ------
         KafkaException
+            ``_DESTROY`` in a callback of ``close()``.
         RuntimeError
-            The consumer is closed, or this is a callback of close().
+            The consumer is closed.
         """
         for argument, callback in (("on_assign", on_assign), ("on_revoke", on_revoke),
                                    ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{argument}: expected a callable or None, "
                                 f"got {type(callback).__name__}")
-        if self.is_closing():
-            # librdkafka would accept it, and then abort the process: the group that ends must have
-            # no subscription.
-            raise ClosedError(f"{self._closed_words}: a callback of close() cannot subscribe")
         c_topics = topics_to(topics)
         try:
             on_list(self, <list_call_t>rd_kafka_subscribe, c_topics, "Failed to set subscription")
@@ -243,12 +253,12 @@ cdef class Consumer(Handle):
                                           on_lost=on_lost)
 
     def subscription(self):
-        """Return the subscription: a list of str, names and regular expressions."""
-        return [each.topic for each in get_list(self, rd_kafka_subscription,
+        """Return the subscribed topic names and regular expressions, a list of str."""
+        return [item.topic for item in get_list(self, rd_kafka_subscription,
                                                 "Failed to get subscription")]
 
     def unsubscribe(self):
-        """End the subscription; the group revokes the partitions."""
+        """End the subscription. The group revokes the partitions."""
         cdef rd_kafka_resp_err_t err
         rk = self.enter()
         with nogil:
@@ -257,7 +267,7 @@ cdef class Consumer(Handle):
         check_doing(err, "Failed to remove subscription")
 
     def assign(self, partitions):
-        """Read these partitions and no others, each from its offset.
+        """Read only these partitions, each from its offset.
 
         Parameters
         ----------
@@ -267,11 +277,12 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            ``_INVALID_ARG`` if a partition is given twice. The assignment then stays unchanged.
+            ``_INVALID_ARG`` if the list contains a partition twice. The assignment then stays
+            unchanged.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            # librdkafka would refuse duplicates only after it has removed the assignment.
+            # librdkafka refuses duplicates only after it has removed the old assignment.
             refuse_duplicates(c_partitions, "Failed to set assignment")
             self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
                                    "assign() has replaced the assignment")
@@ -303,8 +314,8 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            ``_CONFLICT`` if one is assigned already, ``_INVALID_ARG`` if one is given twice,
-            ``_STATE`` in ``on_assign`` if the group's protocol is eager.
+            ``_CONFLICT`` if a partition is already assigned; ``_INVALID_ARG`` if the list contains
+            a partition twice; ``_STATE`` in ``on_assign`` if the group uses the eager protocol.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -320,12 +331,12 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions, each given once.
+            Assigned partitions, without duplicates.
 
         Raises
         ------
         KafkaException
-            ``_INVALID_ARG`` if one is not assigned or is given twice.
+            ``_INVALID_ARG`` if a partition is not assigned, or is in the list twice.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -345,18 +356,18 @@ cdef class Consumer(Handle):
     # -- positions
 
     def pause(self, partitions):
-        """Stop fetching and returning messages of these partitions; they stay assigned.
+        """Stop fetching and returning messages from these partitions, which stay assigned.
 
-        Messages that an earlier call has fetched but not returned (because a callback raised, for
-        example) are held back and come first after ``resume()``. A call in another thread that is
-        about to return may still return some of them.
+        The consumer holds back messages that it has fetched but not returned (because a callback
+        raised, for example), and returns them first after ``resume()``. A call in another thread
+        that is about to return may still return some of them.
 
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; others are ignored. To pause new ones in ``on_assign``, call
+            Assigned partitions; others are ignored. To pause new partitions in ``on_assign``, call
             ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
-            ``resume()``, even if they are revoked and assigned again.
+            ``resume()``, even if the group revokes and reassigns them.
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
@@ -374,7 +385,7 @@ cdef class Consumer(Handle):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
-            # Do this before resuming: otherwise another thread might first fetch later messages.
+            # Release first, then resume: otherwise another thread might read later messages first.
             self._backlog.let_go(c_partitions)
             on_list(self, rd_kafka_resume_partitions, c_partitions, "Failed to resume partitions")
             self._backlog.wake_reader(self)
@@ -382,48 +393,51 @@ cdef class Consumer(Handle):
             rd_kafka_topic_partition_list_destroy(c_partitions)
 
     def seek(self, partition):
-        """Continue at another offset of an assigned partition.
+        """Continue reading an assigned partition at another offset.
 
-        Messages that were fetched before are dropped. If another thread is in a call that reads,
-        that call may still return some of them.
+        The consumer drops messages that it has already fetched. A reading call in another thread
+        may still return some of them.
 
         Parameters
         ----------
         partition : TopicPartition
-            Its ``offset`` is an offset, ``OFFSET_BEGINNING``, ``OFFSET_END``, or -2000 - n for the
-            last n records.
+            Its ``offset`` is an offset, ``OFFSET_BEGINNING``, ``OFFSET_END``, -2000 - n for the
+            last n records, or ``OFFSET_INVALID`` for the start that ``auto.offset.reset`` selects.
+            So ``seek()`` accepts what ``committed()`` returns.
 
         Raises
         ------
         ValueError
             The offset is invalid.
         KafkaException
-            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not assigned, or if it is not
-            fetched within 5 s after its assignment (in a rebalance callback: at once);
-            ``_TIMED_OUT`` if there was no answer within 5 s. Ctrl-C is noticed within 0.1 s.
+            ``_STATE`` or ``_UNKNOWN_PARTITION`` if the partition is not assigned, if librdkafka
+            does not begin to fetch it within 5 s (in a rebalance callback: at once), or if an
+            error such as ``_AUTO_OFFSET_RESET`` has ended its fetches. ``_TIMED_OUT`` if
+            librdkafka does not respond within 5 s. Ctrl-C interrupts the wait within 0.1 s.
         """
         run(seek_partition(self, partition))
 
     # -- messages
 
     def poll(self, timeout=None):
-        """Wait for one message, running callbacks meanwhile.
+        """Wait for one message. Callbacks run in this call.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: forever. Ctrl-C is noticed within 0.1 s.
+            Seconds to wait. None or a negative value waits forever; 0 does not wait. Ctrl-C
+            interrupts the wait within 0.1 s.
 
         Returns
         -------
         Message or None
-            None if no message arrived in time. Check ``message.error()`` first: an event (such as
-            ``_PARTITION_EOF``) or an error is also returned as a message.
+            None if the timeout expires. Check ``message.error()`` first: events (such as
+            ``_PARTITION_EOF``) and errors also arrive as messages.
 
         Raises
         ------
         RuntimeError
-            The consumer is closed, or was closed by another thread meanwhile.
+            The consumer is closed, or another thread closed it during the call.
         """
         cdef int64_t limit = timeout_ms(timeout, "timeout")
         cdef int64_t deadline = -2  # set when the first wait begins
@@ -434,30 +448,31 @@ cdef class Consumer(Handle):
             self.refuse()
         self._membership.refuse_inside("poll")
         if self._backlog.has_kept():
-            self._membership.after_call(self)
+            self.after_call()
             kept = self._fetcher.hand_over(self._backlog.carry, 1)
             if kept:
                 return kept[0]
         while True:
             rk = self.enter()
-            # First try without a wait and with the GIL: usually a message is available.
+            # First try without waiting and with the GIL: usually a message is available.
             if ms == 0:
                 rkmessage = rd_kafka_consumer_poll(rk, 0)
             else:
                 with nogil:
                     rkmessage = ck_callback_consume(rk, ms)
             self.leave()
-            if (not ck_queue_is_empty(self._events) or self._raised is not None
+            if (not ck_queue_is_empty(self._events) or self._callbacks.raised is not None
                     or self._membership.closes_later
-                    or (self._tokens is not None and self._tokens._raised is not None)
+                    or (self._callbacks.tokens is not None
+                        and self._callbacks.tokens._raised is not None)
                     or self._backlog.has_kept()
                     or self._open_in != ck_runtime_generation):
                 # A callback may raise or close the consumer. The message must survive an
-                # exception, but not a close. It follows the messages that another thread has
-                # released with resume().
+                # exception, but not a close. Messages that another thread has released with
+                # resume() come first.
                 if rkmessage is not NULL:
                     self._backlog.keep(rkmessage)
-                self._membership.after_call(self)
+                self.after_call()
                 if self._backlog.has_kept():
                     kept = self._fetcher.hand_over(self._backlog.carry, 1)
                     if kept:
@@ -481,15 +496,14 @@ cdef class Consumer(Handle):
         """Wait for the next record, as ``poll()`` does.
 
         The iteration ends when the loop's body, a callback or another thread closes the consumer.
-        A ``close(timeout=)`` of another thread ends it even if it then runs out of time and leaves
-        the consumer open.
-        Ends of partitions (``_PARTITION_EOF``) are skipped.
+        A ``close(timeout=)`` in another thread ends it even if that close then times out and
+        leaves the consumer open. The iteration skips ends of partitions (``_PARTITION_EOF``).
 
         Raises
         ------
         KafkaException
-            Another event or an error came instead of a record. The iteration can continue after
-            it.
+            Another event or an error arrived instead of a record. You can continue the iteration
+            after the exception.
         """
         cdef int64_t stops = self._stops
         while True:
@@ -508,30 +522,33 @@ cdef class Consumer(Handle):
                 raise KafkaException(error)
 
     def consume(self, num_messages=1, timeout=None):
-        """Wait for up to ``num_messages`` messages, running callbacks meanwhile.
+        """Wait for up to ``num_messages`` messages. Callbacks run in this call.
+
+        If Ctrl-C or a callback's exception ends the call, the next call returns the messages
+        collected so far.
 
         Parameters
         ----------
         num_messages : int
             At most 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            The next call returns the messages gathered by then, or before a callback raised.
+            Seconds to wait. None or a negative value waits for all messages. Ctrl-C interrupts the
+            wait within 0.1 s.
 
         Returns
         -------
         list of Message
-            Fewer than requested, or none, at the end of the timeout. No message of a partition
-            that was revoked meanwhile.
+            Fewer messages than requested, or none, if the timeout expires. If the group revokes a
+            partition during the call, its messages are left out.
 
         Raises
         ------
         ValueError
             ``num_messages`` is out of range.
         RuntimeError
-            The consumer is closed, or was closed by another thread meanwhile.
+            The consumer is closed, or another thread closed it during the call.
         """
-        cdef int64_t want = int_argument(num_messages, "num_messages", 0, MAX_MESSAGES)
+        cdef int64_t want = message_count(num_messages)
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if want == 0:
             self.check_open()
@@ -539,31 +556,34 @@ cdef class Consumer(Handle):
         return self._fetcher.messages(self, want, deadline)
 
     def consume_batch(self, max_messages=10_000, timeout=None):
-        """Wait for up to ``max_messages`` messages, running callbacks meanwhile. Like
-        ``consume()``, but makes no Message objects.
+        """Wait for up to ``max_messages`` messages, without creating Message objects.
+
+        Callbacks run in this call. If Ctrl-C or a callback's exception ends the call, the next
+        call returns the messages collected so far.
 
         Parameters
         ----------
         max_messages : int
             1 to 1,000,000.
         timeout : float, optional
-            Seconds; None or less than 0: until all are there. Ctrl-C is noticed within 0.1 s.
-            The next call returns the messages gathered by then, or before a callback raised.
+            Seconds to wait. None or a negative value waits for all messages. Ctrl-C interrupts the
+            wait within 0.1 s.
 
         Returns
         -------
         MessageBatch
-            The records: fewer than requested, or none, at the end of the timeout; none of a
-            partition that was revoked meanwhile. Events and errors are in ``batch.errors``. With
-            ``enable.auto.offset.store`` (the default) the whole batch counts as read now.
-            Otherwise call ``store_offsets(batch)`` or ``commit(batch)`` after processing it.
+            Fewer records than requested, or none, if the timeout expires. If the group revokes a
+            partition during the call, its records are left out. Events and errors are in
+            ``batch.errors``. With ``enable.auto.offset.store`` (the default), the consumer stores
+            the offsets of the whole batch now. Otherwise call ``store_offsets(batch)`` or
+            ``commit(batch)`` after you have processed the batch.
 
         Raises
         ------
         ValueError
             ``max_messages`` is out of range.
         RuntimeError
-            The consumer is closed, or was closed by another thread meanwhile.
+            The consumer is closed, or another thread closed it during the call.
         """
         cdef int64_t want = int_argument(max_messages, "max_messages", 1, MAX_MESSAGES)
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
@@ -573,23 +593,24 @@ cdef class Consumer(Handle):
         """Iterate over batches until the loop's body, a callback or another thread closes the
         consumer.
 
-        A ``close(timeout=)`` of another thread ends the iteration even if it then runs out of time
-        and leaves the consumer open.
+        A ``close(timeout=)`` in another thread ends the iteration even if that close then times
+        out and leaves the consumer open.
 
         Parameters
         ----------
         max_messages : int
-            The most records of a batch, 1 to 1,000,000.
+            The maximum number of records per batch, 1 to 1,000,000.
         timeout : float, optional
-            The longest time to fill a batch, s; None or less than 0: only full batches. In a
-            topic of little traffic, a record may wait this long before it is handed over.
+            Maximum seconds to fill a batch. None or a negative value returns only full batches. If
+            a topic has little traffic, a record may wait this long before the consumer returns it.
 
         Returns
         -------
         iterator of MessageBatch
-            No batch is empty or has errors. Raises KafkaException for an event or error, once
-            the records before it are handed over; the iteration can then continue after it. Ends
-            of partitions (``_PARTITION_EOF``) are skipped.
+            Batches always contain records and never contain errors. For an event or error, the
+            iterator first returns the records before it, then raises KafkaException. You can
+            continue the iteration after the exception. The iterator skips ends of partitions
+            (``_PARTITION_EOF``).
 
         Raises
         ------
@@ -608,7 +629,7 @@ cdef class Consumer(Handle):
     # -- offsets
 
     def position(self, partitions):
-        """Return the offsets after the last messages handed over.
+        """Return the offsets after the last messages that the consumer returned.
 
         Parameters
         ----------
@@ -617,7 +638,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         list of TopicPartition
-            ``OFFSET_INVALID`` if no message was handed over yet; ``error`` if the request failed.
+            ``OFFSET_INVALID`` if the consumer has not returned a message yet; ``error`` if the
+            request failed.
         """
         return positions(self, self._backlog, partitions)
 
@@ -628,9 +650,10 @@ cdef class Consumer(Handle):
         ----------
         partition : TopicPartition
         timeout : float, optional
-            Seconds to wait for the broker; forever by default. Ctrl-C is noticed within 0.1 s.
+            Seconds to wait for the broker; forever by default. Ctrl-C interrupts the wait within
+            0.1 s.
         cached : bool
-            Return cached values: every fetch updates high, and low is updated with
+            Return cached values. Every fetch updates high; low is updated every
             ``statistics.interval.ms``.
 
         Returns
@@ -655,7 +678,7 @@ cdef class Consumer(Handle):
         partitions : list of TopicPartition
             Their ``offset`` is a timestamp, ms since the epoch.
         timeout : float, optional
-            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+            Seconds; forever by default. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
@@ -665,7 +688,7 @@ cdef class Consumer(Handle):
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT`` or ``_ALL_BROKERS_DOWN`` if no broker answered.
+            ``_TIMED_OUT`` or ``_ALL_BROKERS_DOWN`` if no broker responded.
         """
         return run(offsets_for_times(self, partitions, timeout))
 
@@ -675,16 +698,16 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         message : Message or MessageBatch, optional
-            Its offset + 1; for a batch, that of the last record of each partition. An empty batch
-            stores nothing.
+            Store its offset + 1; for a batch, the last record's offset + 1 in each partition. An
+            empty batch stores nothing.
         offsets : list of TopicPartition, optional
-            Instead of a message.
+            Store these offsets, instead of a message's.
 
         Raises
         ------
         KafkaException
-            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` if none of
-            the partitions is assigned. If only some are not assigned, they are skipped.
+            ``_INVALID_ARG`` unless ``enable.auto.offset.store`` is false; ``_STATE`` if all
+            partitions are unassigned. If only some are unassigned, the call skips them.
         """
         store_offsets(self, self._backlog, message, offsets)
 
@@ -694,8 +717,8 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         message : Message or MessageBatch, optional
-            Commit its offset + 1; for a batch, that of the last record of each partition. An empty
-            batch commits nothing.
+            Commit its offset + 1; for a batch, the last record's offset + 1 in each partition. An
+            empty batch commits nothing.
         offsets : list of TopicPartition, optional
             Commit these offsets. Without message and offsets, commit the stored offsets.
         asynchronous : bool
@@ -705,8 +728,8 @@ cdef class Consumer(Handle):
         Returns
         -------
         None, or list of TopicPartition when not asynchronous
-            The committed offsets, each with its ``error``. Ctrl-C is noticed within 0.1 s; the
-            commit continues.
+            The committed offsets, each with its ``error``. Ctrl-C interrupts the wait within
+            0.1 s; the commit continues.
 
         Raises
         ------
@@ -720,18 +743,19 @@ cdef class Consumer(Handle):
         return commit(self, message, offsets, asynchronous)
 
     def committed(self, partitions, timeout=None):
-        """The group's committed offsets.
+        """Return the group's committed offsets.
 
         Parameters
         ----------
         partitions : list of TopicPartition
         timeout : float, optional
-            Seconds; forever by default. Ctrl-C is noticed within 0.1 s.
+            Seconds; forever by default. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
         list of TopicPartition
-            ``OFFSET_INVALID`` if no offset is committed; ``error`` if the request failed.
+            ``OFFSET_INVALID`` if the group has not committed an offset; ``error`` if the request
+            failed.
 
         Raises
         ------
@@ -741,29 +765,29 @@ cdef class Consumer(Handle):
         return run(committed(self, partitions, timeout))
 
     def watermarks(self, partitions=None, timeout=None):
-        """Return the first offsets of partitions, and the offsets after their last.
+        """Return each partition's first offset and the offset after its last.
 
-        Makes two requests per broker, whatever the number of partitions; ``get_watermark_offsets``
-        makes two per partition.
+        This call sends two requests per broker, whatever the number of partitions;
+        ``get_watermark_offsets`` sends two per partition.
 
         Parameters
         ----------
         partitions : list of TopicPartition, optional
-            Assigned or not; those assigned by default.
+            Any partitions; by default the assigned ones.
         timeout : float, optional
-            Seconds; an hour by default. Ctrl-C is noticed within 0.1 s.
+            Seconds; an hour by default. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
         dict of TopicPartition to Watermarks
-            ``low`` and ``high`` of each partition. High is the last stable offset, unless
-            ``isolation.level`` is ``read_uncommitted``. If the request failed, the key's ``error``
-            has the reason and both are ``OFFSET_INVALID``.
+            ``low`` and ``high`` per partition. High is the last stable offset, unless
+            ``isolation.level`` is ``read_uncommitted``. If the request failed, both are
+            ``OFFSET_INVALID`` and the key's ``error`` has the reason.
 
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT``, or the reason why no broker could be reached.
+            ``_TIMED_OUT``, or the reason why all brokers were unreachable.
         """
         return run(watermarks(self, partitions, timeout))
 
@@ -773,18 +797,18 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition, optional
-            Assigned or not; those assigned by default.
+            Any partitions; by default the assigned ones.
         timeout : float, optional
-            Seconds for the whole call; an hour by default. Ctrl-C is noticed while waiting for the
+            Seconds for the whole call; an hour by default. Ctrl-C interrupts the wait for the
             watermarks.
 
         Returns
         -------
         dict of TopicPartition to (int or None)
             ``high - next``, with high as in :meth:`watermarks`. Next is the position after the
-            last message handed over, or else the group's committed offset, or else the offset
-            where ``auto.offset.reset`` begins. Next is at least ``low``, because deleted records
-            cannot be read. None if next is unknown: the key's ``error`` says why, or
+            last returned message, or else the group's committed offset, or else the start that
+            ``auto.offset.reset`` selects. Next is at least ``low``, because deleted records cannot
+            be read. None if next is unknown: the key's ``error`` says why, or
             ``auto.offset.reset`` is ``error``.
 
         Raises
@@ -794,14 +818,15 @@ cdef class Consumer(Handle):
 
         Notes
         -----
-        Offsets are counted, not records: transaction markers and compacted records count as well.
+        The lag counts offsets, not records, so it includes transaction markers and compacted
+        records.
         """
         return run(lag_of(self, partitions, timeout))
 
     # -- the group
 
     def memberid(self):
-        """Return the member id from the group's coordinator, str, or None before the join."""
+        """Return the member id from the group's coordinator, a str, or None before the join."""
         cdef char *c_id
         rk = self.enter()
         with nogil:
@@ -840,40 +865,40 @@ cdef class Consumer(Handle):
     def close(self, timeout=None):
         """Leave the group and free the consumer.
 
-        Runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored offsets first.
-        Closing again does nothing. A ``poll()`` or ``consume()`` in another thread raises
-        RuntimeError. In a rebalance callback the consumer is closed after the callback, and the
-        call returns None. Exceptions of callbacks are raised when the consumer is closed, each as
-        the ``__context__`` of the next.
+        ``close()`` first runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored
+        offsets. Closing again does nothing. A ``poll()`` or ``consume()`` in another thread raises
+        RuntimeError. If a rebalance callback calls ``close()``, the call returns None, and the
+        consumer closes after the callback. If callbacks raise, ``close()`` raises their exceptions
+        at its end, each as the ``__context__`` of the next.
 
-        Ctrl-C ends the wait as the end of the timeout does: the consumer is closed, and a thread
-        completes the rest. The interpreter's end waits for such threads for at most a second.
+        Ctrl-C ends the wait like the timeout: the consumer is closed, and a thread completes the
+        rest. At exit, the interpreter waits at most a second for such threads.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait; by default without limit, which may mean ``session.timeout.ms`` if
-            there is no coordinator, and the rest of ``socket.timeout.ms`` of a commit before the
-            close. Callbacks are not interrupted.
+            Seconds to wait; by default without limit. That wait may take ``session.timeout.ms``
+            without a coordinator, and the rest of ``socket.timeout.ms`` for an earlier commit. The
+            timeout does not interrupt callbacks.
 
         Returns
         -------
         bool or None
-            None without a timeout. With one, whether the consumer left its group in time;
-            librdkafka's threads may end later. If not, it is closed anyway and logs a
+            None without a timeout. With a timeout, whether the consumer left its group in time;
+            librdkafka's threads may end later. If False, the consumer is closed anyway and logs a
             warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
-            process ends before that, the group notices only after the session timeout, and stored
-            offsets may not be committed, so their messages are read again.
+            process ends first, the group notices only after the session timeout. Stored offsets
+            may then stay uncommitted, so the group reads their messages again.
 
         Raises
         ------
         KafkaException
-            ``_TIMED_OUT`` if a call in another thread (a rebalance callback, say) did not end in
-            time. The consumer then stays open, but other calls that waited meanwhile raise
-            RuntimeError, and iterations end.
+            ``_TIMED_OUT`` if a call in another thread (such as a rebalance callback) did not end
+            in time. The consumer then stays open, but other calls that waited during ``close()``
+            raise RuntimeError, and iterations end.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        if self._state and self._membership.is_inside():
+        if self._state and self._membership.is_in_callback():
             self._membership.closes_later = True
             self._membership.close_timeout = timeout
             return None
@@ -882,7 +907,7 @@ cdef class Consumer(Handle):
         return None if deadline < 0 else not self._membership.overdue
 
     cdef int _close(self, int64_t deadline) except -1:
-        # The close cannot be undone any more: finish it, then raise.
+        # The close can no longer be undone: finish it, then raise.
         raised = self.begin_leave()
         raised = self._membership.leave(self, deadline, raised)
         raised = self.end_leave(deadline, raised)
@@ -891,7 +916,7 @@ cdef class Consumer(Handle):
         return 0
 
     cdef object begin_leave(self):
-        """Stop reading, and begin to leave the group. Returns an exception to raise at the end, or
+        """Stop reading and begin to leave the group. Return an exception to raise at the end, or
         None."""
         raised = None
         try:
@@ -906,7 +931,7 @@ cdef class Consumer(Handle):
         return raised
 
     cdef object end_leave(self, int64_t deadline, object raised):
-        """Free the consumer; a thread completes the leave. Returns the exception to raise."""
+        """Free the consumer; a thread completes the leave. Return the exception to raise."""
         cdef rd_kafka_queue_t *closing = self._membership.end_leave(self)
         if closing is not NULL:
             self._membership.overdue = True
@@ -916,7 +941,7 @@ cdef class Consumer(Handle):
 
 
 def seek_partition(Consumer consumer not None, partition):
-    """An operation: Consumer.seek()."""
+    """The operation behind Consumer.seek()."""
     if not isinstance(partition, TopicPartition):
         raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
     check_seekable(partition.offset)
@@ -929,7 +954,7 @@ def seek_partition(Consumer consumer not None, partition):
         error, = yield from seek(consumer, consumer._backlog, [partition])
         # librdkafka does not fetch an assigned partition before it knows the committed offset.
         if (error is None or error.code() != <int>RD_KAFKA_RESP_ERR__STATE
-                or slice_left(deadline) == 0 or consumer._membership.is_inside()
+                or slice_left(deadline) == 0 or consumer._membership.is_in_callback()
                 or partition not in assignment(consumer)):
             break
         yield idle(consumer, FETCH_PAUSE_MS)
@@ -937,7 +962,12 @@ def seek_partition(Consumer consumer not None, partition):
         doing = (f"Failed to seek {partition.topic} [{partition.partition}] to offset "
                  f"{partition.offset}")
         if error in (<int>RD_KAFKA_RESP_ERR__STATE, <int>RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION):
-            doing += " (assign the partition first)"
+            if consumer._membership.is_in_callback():
+                doing += " (in a rebalance callback, give the offset to assign())"
+            elif partition in assignment(consumer):
+                doing += " (reading has ended with an error; give the offset to assign())"
+            else:
+                doing += " (assign the partition first)"
         check_doing(<rd_kafka_resp_err_t><int>error.code(), doing)
 
 
@@ -956,7 +986,7 @@ cdef class BatchIterator:
         cdef Consumer consumer = self._consumer
         cdef MessageBatch batch
         cdef int64_t stops
-        if consumer is None:  # made without batches(), or cleared by the collector
+        if consumer is None:  # created without batches(), or cleared by the garbage collector
             raise StopIteration
         stops = consumer._stops
         while True:
@@ -971,14 +1001,22 @@ cdef class BatchIterator:
                 return batch
             PyErr_CheckSignals()
 
+    def take(self):
+        """For cykafka.aio: return the available part of the next batch, which may be empty. Raise
+        like __next__(), but ClosedError at the end."""
+        cdef Consumer consumer = self._consumer
+        if consumer is None:
+            raise ClosedError("made without batches()")
+        return consumer._fetcher.batch(consumer, self._want, ck_runtime_now_ms(), True, "batches")
+
 
 def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_bytes=16_777_216,
                    timeout=None):
-    """Wait for records of ranges of offsets, running callbacks meanwhile.
+    """Wait for the records of offset ranges. Callbacks run in this call.
 
-    The caller has assigned the partitions, with the first offsets of the ranges, and has set
-    ``enable.partition.eof`` to true. Without it, a range whose last offsets hold no records
-    never ends.
+    The caller must first assign the partitions at the ranges' first offsets, and must set
+    ``enable.partition.eof`` to true. Without it, a range never ends if its last offsets hold no
+    records.
 
     Parameters
     ----------
@@ -990,15 +1028,15 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
     max_bytes : int
         Bytes of keys and values; approximate, because a record's size is known only on arrival.
     timeout : float, optional
-        Seconds; None or less than 0: until one of the limits or the end of all ranges is
-        reached. Ctrl-C is noticed within 0.1 s. The next call returns the messages
-        gathered by then, or before a callback raised.
+        Seconds to wait. None or a negative value waits until a limit or the end of all ranges.
+        Ctrl-C interrupts the wait within 0.1 s. After Ctrl-C or a callback's exception, the next
+        call returns the messages collected so far.
 
     Returns
     -------
     MessageBatch
-        Only records within the ranges, each once. ``errors`` has events and errors,
-        except ends of partitions; the call returns at the first.
+        Only records within the ranges, each once. ``errors`` contains events and errors, except
+        ends of partitions. The call returns at the first event or error.
 
     Raises
     ------
@@ -1016,15 +1054,22 @@ def consume_ranges(Consumer consumer not None, ranges, max_messages=10_000, max_
 
 
 def lag_of(Consumer consumer not None, partitions, timeout):
-    """An operation: Consumer.lag()."""
+    """The operation behind Consumer.lag()."""
     return lag(consumer, consumer._backlog, partitions, timeout)
 
 
 def available(Consumer consumer not None, num_messages):
-    """The number of messages, at most ``num_messages``, that the next ``consume()`` need not wait
-    for. They are gathered, but do not count as read."""
-    return consumer._fetcher.available(
-        consumer, int_argument(num_messages, "num_messages", 1, MAX_MESSAGES))
+    """Return how many messages, at most ``num_messages``, the next ``consume()`` can return at
+    once. The consumer collects them without storing their offsets."""
+    return consumer._fetcher.available(consumer, message_count(num_messages))
+
+
+cdef int64_t message_count(num_messages) except -1:
+    """Check consume()'s argument, with confluent_kafka's error."""
+    cdef int64_t count = int_argument(num_messages, "num_messages", INT64_MIN, INT64_MAX)
+    if not 0 <= count <= MAX_MESSAGES:
+        raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+    return count
 
 
 def commit_within(Consumer consumer not None, offsets, timeout):
@@ -1043,8 +1088,8 @@ def commit_within(Consumer consumer not None, offsets, timeout):
 
 cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions,
                            str doing) except -1:
-    """Raise for duplicates, with a text that begins with `doing`: unassigning a partition twice
-    would abort the process."""
+    """Raise if the list has duplicates, with a text that begins with `doing`. Unassigning a
+    partition twice would abort the process."""
     cdef int i
     seen = set()
     for i in range(c_partitions.cnt):
@@ -1059,12 +1104,12 @@ cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions,
 
 
 cdef int check_seekable(int64_t offset) except -1:
-    if (offset >= 0 or offset in (RD_KAFKA_OFFSET_BEGINNING, RD_KAFKA_OFFSET_END)
-            or offset < RD_KAFKA_OFFSET_TAIL_BASE):
+    if (offset >= 0 or offset < RD_KAFKA_OFFSET_TAIL_BASE or offset in (
+            RD_KAFKA_OFFSET_BEGINNING, RD_KAFKA_OFFSET_END, RD_KAFKA_OFFSET_INVALID)):
         return 0
     raise ValueError(f"partition: cannot seek to offset {offset}; expected 0 or more, "
-                     "OFFSET_BEGINNING (-2), OFFSET_END (-1), or -2000 - n for the last n "
-                     "records")
+                     "OFFSET_BEGINNING (-2), OFFSET_END (-1), OFFSET_INVALID (-1001) for "
+                     "auto.offset.reset, or -2000 - n for the last n records")
 
 
 public("cykafka")(Consumer)

@@ -1,4 +1,4 @@
-"""Fetcher: gathers a consumer's messages and hands them over.
+"""Fetcher: collects a consumer's messages and returns them.
 
 Offsets are stored when a message is handed to the application, not when librdkafka takes it off
 its queue. With ``enable.auto.offset.store`` (the default) the fetcher stores them, and
@@ -23,8 +23,8 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_reserve,
     ck_batch_store_offsets,
     ck_batch_t,
-    ck_lent_put,
-    ck_lent_t,
+    ck_msgref_put,
+    ck_msgref_t,
     ck_ranges_catch_up,
     ck_ranges_sift,
     ck_ranges_step,
@@ -140,7 +140,7 @@ cdef class Fetcher:
         cdef size_t filled, step
         cdef int ms, wait
         while True:
-            self._membership.after_call(handle)
+            handle.after_call()
             # resume(), in a callback or in another thread, may have added kept messages.
             if self._backlog.has_kept() and ck_batch_move(self._backlog.carry, batch):
                 raise MemoryError
@@ -156,18 +156,18 @@ cdef class Fetcher:
             # delay of their callbacks and exceptions.
             wait = ms
             if (ms < 0 or ms > SLICE) and (
-                    until_error or handle._has_callbacks or self._membership.listens()):
+                    until_error or handle._callbacks.any or self._membership.listens()):
                 wait = SLICE
             handle.enter()
             with nogil:
                 filled = ck_batch_fill(batch, handle._wait_queue, wait, step)
-            # Put them after the messages that another thread has released meanwhile.
+            # Put them after the messages that another thread has released during the wait.
             if not self._backlog.has_kept() or ck_batch_accept_into(
                     batch, filled, self._backlog.carry):
                 ck_batch_accept(batch, filled)
             handle.leave()
             if ms == 0:
-                self._membership.after_call(handle)
+                handle.after_call()
                 return 0
             PyErr_CheckSignals()
 
@@ -178,7 +178,7 @@ cdef class Fetcher:
         cdef size_t size = 0
         cdef int ms, wait
         while True:
-            self._membership.after_call(handle)
+            handle.after_call()
             ck_batch_compact(batch)
             if (<int64_t>batch.cnt >= want or size >= room or ranges.left == 0
                     or ck_batch_find_error(batch) < batch.cnt - batch.head):
@@ -201,7 +201,7 @@ cdef class Fetcher:
             ck_batch_accept(batch, filled)
             handle.leave()
             if ms == 0:
-                self._membership.after_call(handle)
+                handle.after_call()
                 return 0
             PyErr_CheckSignals()
 
@@ -243,19 +243,19 @@ cdef class Fetcher:
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
         """As hand_over(), for a message outside of a batch. Destroys it if this raises."""
         cdef bint collecting = PyGC_Disable()
-        cdef ck_lent_t *lent
+        cdef ck_msgref_t *ref
         cdef Message message
         try:
-            lent = self._backlog.lender()
+            ref = self._backlog.free_ref()
             if self._progress.starting:
                 self._progress.note_starts(&rkmessage, 1)
             message = message_from(rkmessage, self._backlog.topic_of(rkmessage))
             if self._backlog.stores:
                 ck_batch_store_offsets(&rkmessage, 1)
-            ck_lent_put(lent, rkmessage)
-            message._lent = lent
+            ck_msgref_put(ref, rkmessage)
+            message._ref = ref
             rkmessage = NULL
-            self._backlog.turn ^= 1
+            self._backlog.current ^= 1
             return message
         finally:
             if rkmessage is not NULL:

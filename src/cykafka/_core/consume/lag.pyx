@@ -17,7 +17,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
 )
 from cykafka._core.client.call cimport Call, new_step
-from cykafka._core.client.handle cimport Handle, copied
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.requests cimport copied
 from cykafka._core.common.arguments cimport MAX_REQUEST_MS, deadline_after, timeout_ms
 from cykafka._core.common.errors cimport check_error, error_from
 from cykafka._core.common.partition cimport (
@@ -59,7 +60,7 @@ def watermarks(Handle handle not None, partitions, timeout):
         partitions = assignment(handle)
     # Check the partitions, and take each once.
     rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
-    keys = [TopicPartition(each.topic, each.partition) for each in dict.fromkeys(partitions)]
+    keys = [TopicPartition(item.topic, item.partition) for item in dict.fromkeys(partitions)]
     return _watermarks(handle, keys, deadline)
 
 
@@ -127,8 +128,8 @@ cdef dict _found(Call call, list keys):
 
 cdef dict _by_partition(const rd_kafka_topic_partition_list_t *ends):
     """Each partition's offset and error."""
-    return {(each.topic, each.partition): (each.offset, each.error)
-            for each in partitions_from(ends)}
+    return {(item.topic, item.partition): (item.offset, item.error)
+            for item in partitions_from(ends)}
 
 
 def lag(Handle handle not None, Backlog backlog not None, partitions, timeout):
@@ -140,14 +141,14 @@ def lag(Handle handle not None, Backlog backlog not None, partitions, timeout):
     if not ends:
         return {}
     following = positions(handle, backlog, list(ends))
-    rest = [each for each in following if each.offset < 0]
+    rest = [item for item in following if item.offset < 0]
     if rest:
         left = None if deadline < 0 else max(deadline - ck_runtime_now_ms(), 0) / 1e3
         following.extend((yield from committed(handle, rest, left)))
     reset = handle.property("auto.offset.reset")
     result = {}
     # The committed offsets come later in the list, and replace missing positions.
-    offsets = {(each.topic, each.partition): each for each in following}
+    offsets = {(item.topic, item.partition): item for item in following}
     for key, (low, high) in ends.items():
         tp = offsets[key.topic, key.partition]
         if key.error is None and tp.offset < 0:

@@ -1,4 +1,4 @@
-"""Leaving: the close of a consumer, in steps between which an event loop goes on."""
+"""Leaving: closes a consumer in steps, between which an event loop can run other tasks."""
 cimport cython
 
 from cykafka._core.clib.csrc cimport ck_pipe_t, ck_pipe_writer, ck_runtime_generation

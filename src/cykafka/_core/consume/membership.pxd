@@ -6,7 +6,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_resp_err_t,
     rd_kafka_topic_partition_list_t,
 )
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.progress cimport Progress
 

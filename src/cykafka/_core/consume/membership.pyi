@@ -3,7 +3,7 @@ from typing import final
 
 from typing_extensions import disjoint_base
 
-from cykafka._core.client.handle import Role
+from cykafka._core.client.role import Role
 from cykafka._core.common.partition import TopicPartition
 
 @final

@@ -52,7 +52,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
     rd_kafka_topic_partition_t,
 )
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
 from cykafka._core.common.arguments cimport NOW, slice_left
 from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
 from cykafka._core.common.partition cimport partitions_from
@@ -85,7 +86,7 @@ cdef class Rebalance:
         return partitions_from(self._partitions)
 
     def finish(self):
-        """Assign or revoke the partitions, unless that was done meanwhile."""
+        """Assign or revoke the partitions, unless that is already done."""
         cdef rd_kafka_topic_partition_list_t *partitions = self._partitions
         self._partitions = NULL
         if partitions is NULL:
@@ -154,7 +155,7 @@ cdef class Membership(Role):
         rd_kafka_poll_set_consumer(rk)
         return rd_kafka_queue_get_consumer(rk)
 
-    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
+    cdef int serve(self, object client, ck_event_t *event) except -1:
         cdef ck_notice_t *notice = <ck_notice_t *>event
         try:
             on_commit = self.listeners.get("on_commit")
@@ -165,7 +166,8 @@ cdef class Membership(Role):
             ck_event_destroy(event)
         return 0
 
-    cdef int release(self, Handle handle) except -1:
+    cdef int release(self, object client) except -1:
+        cdef Handle handle = client
         try:
             handle.end_watch()
         finally:
@@ -179,7 +181,7 @@ cdef class Membership(Role):
 
     cdef int refuse_inside(self, str call) except -1:
         """Raise for a call that would wait for itself."""
-        if self.is_inside():
+        if self.is_in_callback():
             raise RuntimeError(f"{call}() cannot be called from a rebalance callback, nor from a "
                                "signal handler during a commit")
         return 0
@@ -365,15 +367,15 @@ cdef rd_kafka_topic_partition_list_t *_left(
     """Those of the partitions that are assigned, or those that are not."""
     cdef rd_kafka_topic_partition_list_t *left = rd_kafka_topic_partition_list_new(0)
     cdef rd_kafka_topic_partition_list_t *current = NULL
-    cdef const rd_kafka_topic_partition_t *each
+    cdef const rd_kafka_topic_partition_t *item
     cdef int i
     rd_kafka_assignment(rk, &current)
     for i in range(partitions.cnt):
-        each = &partitions.elems[i]
+        item = &partitions.elems[i]
         if assigned == (current is not NULL and rd_kafka_topic_partition_list_find(
-                current, each.topic, each.partition) is not NULL):
-            rd_kafka_topic_partition_list_add(left, each.topic,
-                                              each.partition).offset = each.offset
+                current, item.topic, item.partition) is not NULL):
+            rd_kafka_topic_partition_list_add(left, item.topic,
+                                              item.partition).offset = item.offset
     if current is not NULL:
         rd_kafka_topic_partition_list_destroy(current)
     return left
@@ -397,12 +399,12 @@ cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *p
     cdef Membership membership = <Membership>handle._role
     cdef bint outer = ck_callback_inside(True)
     try:
-        membership.go_inside()
+        membership.enter_callback()
         try:
             membership.rebalance(handle, err, partitions)
         finally:
-            membership.come_out()
+            membership.leave_callback()
     except BaseException as exception:
         # The call that served librdkafka raises it after leaving librdkafka.
-        handle._raised = chain(handle._raised, exception)
+        handle._callbacks.raised = chain(handle._callbacks.raised, exception)
     ck_callback_inside(outer)

@@ -35,7 +35,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_list_t,
 )
 from cykafka._core.client.call cimport Call, new_step
-from cykafka._core.client.handle cimport Handle, copied
+from cykafka._core.client.handle cimport Handle, closed_error
+from cykafka._core.client.requests cimport copied
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
 from cykafka._core.common.errors cimport check_doing, check_error
 from cykafka._core.common.message cimport Message
@@ -47,7 +48,7 @@ from cykafka._core.common.partition cimport (
 )
 from cykafka._core.consume.backlog cimport Backlog
 
-from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
+from cykafka._core.common.errors import KafkaError, KafkaException
 
 
 cdef enum:
@@ -102,12 +103,12 @@ cdef list assignment(Handle handle):
 
 
 cdef list positions(Handle handle, Backlog backlog, object partitions):
-    """The offsets after the last messages handed over: new TopicPartitions."""
+    """Return the offsets after the last returned messages, as new TopicPartitions."""
     cdef int i
     c_partitions = partitions_to(partitions, "partitions")
     try:
         on_list(handle, rd_kafka_position, c_partitions, "Failed to get position")
-        # librdkafka's positions include gathered messages that were not handed over yet.
+        # librdkafka's positions include collected messages that the consumer has not returned yet.
         for i in range(c_partitions.cnt):
             backlog.before_gathered(&c_partitions.elems[i])
         return partitions_from(c_partitions)
@@ -192,10 +193,10 @@ def seek(Handle handle not None, Backlog backlog not None, list partitions not N
         call.c.error = NULL
         check_error(error)
         outcomes = partitions_from(call.c.partitions)
-        c_done = partitions_to([each for each in outcomes if each.error is None], "partition")
+        c_done = partitions_to([item for item in outcomes if item.error is None], "partition")
         backlog.forget(aside, c_done)
         rd_kafka_topic_partition_list_destroy(c_done)
-        return [each.error for each in outcomes]
+        return [item.error for item in outcomes]
     except:
         # librdkafka still seeks. In a child that a signal handler has forked, the messages belong
         # to the parent.
@@ -203,7 +204,7 @@ def seek(Handle handle not None, Backlog backlog not None, list partitions not N
             backlog.forget(aside, call.c.partitions)
         raise
     finally:
-        # Where the seek failed, the fetched messages will still be handed over.
+        # Where the seek failed, the consumer still returns the fetched messages.
         if aside is not NULL:
             backlog.end_batch(handle, aside)
 
@@ -266,7 +267,7 @@ cdef list commit_and_wait(Handle handle,
     rk = handle.enter()
     try:
         # A signal handler may run here and close the consumer.
-        handle._role.go_inside()
+        handle._role.enter_callback()
         with nogil:
             replies = rd_kafka_queue_new(rk)
             err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_answer, &answer)
@@ -282,8 +283,8 @@ cdef list commit_and_wait(Handle handle,
                 handle.check_open()
                 if not answer.given and handle.is_closing() and rd_kafka_consumer_closed(rk):
                     # This is a callback of close(). A group that has ended never answers.
-                    raise ClosedError(f"{handle._closed_words}: its group has ended, so it cannot "
-                                      "commit any more")
+                    raise closed_error(handle._closed_words,
+                                       "its group has ended, so it cannot commit any more")
                 if handle._role.closes_later and not closing:
                     return None  # after_call() closes, and raises
                 if ms == 0 and not answer.given:
@@ -298,11 +299,11 @@ cdef list commit_and_wait(Handle handle,
                     rd_kafka_queue_destroy(replies)
             if answer.partitions is not NULL:
                 rd_kafka_topic_partition_list_destroy(answer.partitions)
-            handle._role.come_out()
+            handle._role.leave_callback()
     finally:
         handle.leave()
         if handle._role.closes_later and not closing:
-            handle._role.after_call(handle)
+            handle.after_call()
 
 
 cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL:

@@ -1,4 +1,4 @@
-"""Progress: tracks the messages handed over since the last transaction.
+"""Progress: tracks the messages that the consumer has returned since the last transaction.
 
 ``Producer.transaction(consumer)`` commits the positions of the assigned partitions at the end of
 its block. A position can vanish before, by a revocation, a seek or another assignment. The brokers
@@ -74,7 +74,7 @@ cdef class Progress:
     cdef int begin_reading(self, Handle handle, list partitions) except -1:
         """Note that the next message of each of these partitions is its first."""
         if self.suits(handle):
-            self._unread.update([(each.topic, each.partition) for each in partitions])
+            self._unread.update([(item.topic, item.partition) for item in partitions])
             self.starting = len(self._unread) > 0
             self._noted_topic = None
         return 0
@@ -89,23 +89,23 @@ cdef class Progress:
                      str words) except -1:
         """Note that the positions of these partitions (None: of all) are about to vanish.
 
-        The next transaction cannot commit the offsets of their messages that were handed over.
+        The next transaction cannot commit the offsets of their returned messages.
         """
         if not self.suits(handle):
             return 0
         if partitions is None:
             partitions = [TopicPartition(*key) for key in self._starts]
         try:
-            lost = {(each.topic, each.partition) for each in self._uncommitted(handle, partitions)}
+            lost = {(item.topic, item.partition) for item in self._uncommitted(handle, partitions)}
         except ClosedError:  # another thread closes, and its close() may still fail
-            lost = {(each.topic, each.partition) for each in partitions}
-        for each in partitions:
-            key = each.topic, each.partition
+            lost = {(item.topic, item.partition) for item in partitions}
+        for item in partitions:
+            key = item.topic, item.partition
             self._marks.pop(key, None)
             if key in lost:
                 self._given_up.setdefault(key, KafkaError(
-                    <int>err, f"The transaction cannot commit the offsets of {each.topic} "
-                    f"[{each.partition}], whose messages were read: {words}"))
+                    <int>err, f"The transaction cannot commit the offsets of {item.topic} "
+                    f"[{item.partition}], whose messages were read: {words}"))
             elif key not in self._given_up:
                 self._starts.pop(key, None)
             self._unread.discard(key)
@@ -149,7 +149,7 @@ cdef class Progress:
                 "back: read again", retriable=True))
 
     cdef list transaction_offsets(self, Handle handle):
-        """The positions to commit; raises if they do not cover all messages handed over."""
+        """Return the positions to commit. Raise if they do not cover all returned messages."""
         read = self._read_positions(handle)
         for error in self._given_up.values():
             raise KafkaException(KafkaError(error.code(), error.str(), txn_requires_abort=True))
@@ -157,7 +157,7 @@ cdef class Progress:
 
     cdef int note_committed(self, list places) except -1:
         """Note that a transaction has committed these positions."""
-        self._marks = {(each.topic, each.partition): each.offset for each in places}
+        self._marks = {(item.topic, item.partition): item.offset for item in places}
         self._starts.update(self._marks)
         return 0
 
@@ -166,8 +166,8 @@ cdef class Progress:
         self._behind = True
         self._marks = {}
         try:
-            self._marks = {(each.topic, each.partition): each.offset
-                           for each in self._read_positions(handle)}
+            self._marks = {(item.topic, item.partition): item.offset
+                           for item in self._read_positions(handle)}
         except (KafkaException, ClosedError):
             pass  # without marks, all messages count as handed over since then
         return 0
@@ -180,23 +180,23 @@ cdef class Progress:
         """
         self._behind = True
         read = self._handed_over(handle, assignment(handle))
-        read += [each for each in assignment(handle)
-                 if each not in read and (each.topic, each.partition) in self._given_up]
+        read += [item for item in assignment(handle)
+                 if item not in read and (item.topic, item.partition) in self._given_up]
         if read:
             targets = []
-            for each in (yield from committed(handle, read, timeout)):
-                if each.error is not None:
-                    raise KafkaException(each.error)
-                offset = each.offset
+            for item in (yield from committed(handle, read, timeout)):
+                if item.error is not None:
+                    raise KafkaException(item.error)
+                offset = item.offset
                 if offset < 0:
-                    offset = self._starts.get((each.topic, each.partition),
+                    offset = self._starts.get((item.topic, item.partition),
                                               RD_KAFKA_OFFSET_BEGINNING)
-                targets.append(TopicPartition(each.topic, each.partition, offset))
-            # If only some of the seeks succeed, messages may be handed over twice.
+                targets.append(TopicPartition(item.topic, item.partition, offset))
+            # If only some seeks succeed, the consumer may return messages twice.
             self._marks = {}
             outcomes = yield from seek(handle, self._backlog, targets)
-            for each, error in zip(targets, outcomes):
-                if error is not None and each in assignment(handle):
+            for item, error in zip(targets, outcomes):
+                if error is not None and item in assignment(handle):
                     raise KafkaException(error)
         self._marks = {}
         self._given_up = {}
@@ -204,18 +204,18 @@ cdef class Progress:
 
     cdef list _read_positions(self, Handle handle):
         """The positions of the assigned partitions with returned messages."""
-        return [partition for partition in positions(handle, self._backlog, assignment(handle))
-                if partition.offset >= 0]
+        return [item for item in positions(handle, self._backlog, assignment(handle))
+                if item.offset >= 0]
 
     cdef list _uncommitted(self, Handle handle, list partitions):
-        """Those of the partitions with messages handed over since the last transaction."""
-        return [each for each in self._handed_over(handle, partitions)
-                if self._marks.get((each.topic, each.partition)) != each.offset]
+        """Select the partitions with messages returned since the last transaction."""
+        return [item for item in self._handed_over(handle, partitions)
+                if self._marks.get((item.topic, item.partition)) != item.offset]
 
     cdef list _handed_over(self, Handle handle, list partitions):
         """Those of the partitions with messages handed over, with their positions.
 
         Messages that were only gathered, because a callback has raised, also change the position.
         """
-        return [each for each in positions(handle, self._backlog, partitions)
-                if each.offset >= 0 and (each.topic, each.partition) not in self._unread]
+        return [item for item in positions(handle, self._backlog, partitions)
+                if item.offset >= 0 and (item.topic, item.partition) not in self._unread]

@@ -59,8 +59,8 @@ cdef class Ranges:
         cdef size_t twice
         cdef str topic
         converted = []
-        for each in tuple(ranges):
-            name, partition, start, end = each
+        for item in tuple(ranges):
+            name, partition, start, end = item
             if not isinstance(name, str):
                 raise TypeError(f"ranges: expected a str as topic, got {type(name).__name__}")
             converted.append((plain_str(name),
@@ -109,16 +109,16 @@ cdef class Ranges:
         -------
         list of Range
         """
-        cdef ck_range_t *each
+        cdef ck_range_t *c_range
         cdef size_t i
         self.take()
         try:
             found = []
             for i in range(self._ptr.cnt):
-                each = &self._ptr.ranges[i]
-                if each.next < each.end:
-                    found.append(Range(each.topic.decode(), each.partition, each.next, each.end,
-                                       each.eof))
+                c_range = &self._ptr.ranges[i]
+                if c_range.next < c_range.end:
+                    found.append(Range(c_range.topic.decode(), c_range.partition, c_range.next,
+                                       c_range.end, c_range.eof))
             return found
         finally:
             self._busy = False

@@ -120,7 +120,7 @@ class ConsumerGroupTopicPartitions(Shown):
 
 @total_ordering
 class _OrderedEnum(Enum):
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Self) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return bool(self.value < other.value)

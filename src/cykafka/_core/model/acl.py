@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import total_ordering
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from cykafka._core.common.naming import public
 from cykafka._core.model import _OrderedEnum
 from cykafka._core.model.check import member_of
+
+_E = TypeVar("_E", bound=Enum)
 
 
 @public("cykafka.admin")
@@ -135,7 +137,7 @@ class AclBinding:
             if value is not None and not isinstance(value, str):
                 raise TypeError(f"{argument}: expected a str, got {type(value).__name__}")
 
-    def _member(self, value: Any, enumeration: Any, argument: str) -> Any:
+    def _member(self, value: object, enumeration: type[_E], argument: str) -> _E:
         if value is None:
             raise ValueError(f"{argument}: expected a {enumeration.__name__}, got None")
         member = member_of(value, enumeration, argument)
@@ -143,7 +145,7 @@ class AclBinding:
             raise ValueError(f"{argument}: {type(self).__name__} cannot have {member}")
         return member
 
-    def _to_tuple(self) -> tuple[Any, ...]:
+    def _to_tuple(self) -> tuple[object, ...]:
         return (
             self.restype,
             self.name,

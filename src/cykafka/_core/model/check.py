@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cykafka._core.common.partition import TopicPartition
 
@@ -18,23 +19,24 @@ class WrongTypeError(TypeError, ValueError):
     """A TypeError that is also a ValueError, because confluent_kafka raises that in some cases."""
 
 
-def expect(value: Any, kind: type[_T], argument: str) -> _T:
+def expect(value: object, kind: type[_T], argument: str) -> _T:
     """Return the value; raise if it is not of that class."""
     if not isinstance(value, kind):
         raise WrongTypeError(f"{argument}: expected a {kind.__name__}, got {type(value).__name__}")
     return value
 
 
-def expect_int(value: Any, argument: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
+def expect_int(value: object, argument: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
     """Return the value; raise if it is not an integer within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__}")
-    if not low <= value <= high:
-        raise ValueError(f"{argument}: expected {low} to {high}, got {value}")
-    return value
+    number = operator.index(value)  # of numpy's integers, too
+    if not low <= number <= high:
+        raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
+    return number
 
 
-def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = False) -> list[_T]:
+def expect_list(values: object, kind: type[_T], argument: str, *, empty: bool = False) -> list[_T]:
     """Return a copy of a list (or tuple); raise if an element is not of that class."""
     if not isinstance(values, (list, tuple)):
         raise WrongTypeError(
@@ -51,12 +53,13 @@ def expect_list(values: Any, kind: type[_T], argument: str, *, empty: bool = Fal
     return list(values)
 
 
-def expect_names(values: Any, argument: str, *, empty: bool = False) -> list[str]:
-    """Return a copy of a list of names; raise if one is empty."""
+def expect_names(
+    values: object, argument: str, *, empty: bool = False, unnamed: bool = False
+) -> list[str]:
+    """Return a copy of a list of names; raise if one is empty, unless `unnamed`."""
     names = expect_list(values, str, argument, empty=empty)
-    for name in names:
-        if not name:
-            raise ValueError(f"{argument}: the list has an empty name")
+    if not unnamed and "" in names:
+        raise ValueError(f"{argument}: the list has an empty name")
     return names
 
 
@@ -68,7 +71,7 @@ def check_partition(partition: TopicPartition, argument: str) -> None:
         raise ValueError(f"{argument}: {partition} has a negative partition")
 
 
-def refuse_duplicates(values: list[Any], argument: str) -> None:
+def refuse_duplicates(values: Iterable[object], argument: str) -> None:
     """Raise if two elements are equal."""
     seen = set()
     for value in values:
@@ -77,7 +80,7 @@ def refuse_duplicates(values: list[Any], argument: str) -> None:
         seen.add(value)
 
 
-def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
+def member_of(value: object, enumeration: type[_E], argument: str) -> _E:
     """Return the member of an enumeration, given as member, by name in any case, or by number."""
     if isinstance(value, enumeration):
         return value
@@ -98,7 +101,7 @@ def member_of(value: Any, enumeration: type[_E], argument: str) -> _E:
 
 
 def members_of(
-    values: Iterable[Any] | None, enumeration: type[_E], argument: str
+    values: Iterable[object] | None, enumeration: type[_E], argument: str
 ) -> list[_E] | None:
     """Return a list of members; None for an empty list."""
     if not values:

@@ -72,7 +72,7 @@ class ConfigEntry:
         self.is_default = bool(is_default)
         self.is_sensitive = bool(is_sensitive)
         self.is_synonym = bool(is_synonym)
-        self.synonyms = {} if synonyms is None else synonyms
+        self.synonyms: Mapping[str, ConfigEntry] = {} if synonyms is None else synonyms
         self.incremental_operation = incremental_operation
 
     def __repr__(self) -> str:

@@ -53,7 +53,7 @@ class OffsetSpec(ABC):
         Parameters
         ----------
         timestamp : int
-            Milliseconds since the epoch.
+            Milliseconds since the epoch. A float loses its fraction.
         """
         return TimestampSpec(timestamp)
 
@@ -81,6 +81,8 @@ class TimestampSpec(OffsetSpec):
         return object.__new__(cls)
 
     def __init__(self, timestamp: int) -> None:
+        if isinstance(timestamp, float):  # such as time.time() * 1000
+            timestamp = int(timestamp)
         self.timestamp = expect_int(timestamp, "timestamp", 0, 2**63 - 1)
 
     @property

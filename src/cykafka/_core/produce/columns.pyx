@@ -192,7 +192,7 @@ cdef class Columns:
         except BufferError as error:
             raise TypeError(f"{name}[{i}]: expected a contiguous buffer: {error}") from None
         # An empty buffer may have no address, which would make it a null.
-        into.ptr = buffer.buf if buffer.len else <const void *>EMPTY
+        into.ptr = <const void *>buffer.buf if buffer.len else <const void *>EMPTY
         into.len = buffer.len
         return 0
 

@@ -13,12 +13,12 @@ cdef class Ledger:
     # A weak reference to the Delivery that the callbacks get.
     cdef object _front
     # Whether the ck_delivery_t holds a reference, which its event returns.
-    cdef bint _lent
-    cdef bint _told
+    cdef bint _referenced
+    cdef bint _reported
     # Delivery._asked of the Delivery that the program has dropped.
     cdef bint _asked
 
-    cdef int lend(self, int which) except -1
+    cdef int add_reference(self, int which) except -1
 
 cdef class Delivery:
     cdef object __weakref__
@@ -35,4 +35,4 @@ cdef class Delivery:
 
 cdef Delivery delivery_of(Handle handle, Ledger ledger)
 cdef Delivery delivery_new(Handle handle, size_t cnt, object topic)
-cdef int delivery_tell(Handle handle, ck_event_t *event) except -1
+cdef int delivery_notify(Handle handle, ck_event_t *event) except -1

@@ -1,9 +1,9 @@
 """Delivery: the outcomes of a batch of records.
 
-Reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A Ledger is
-its Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a Ledger
-does not refer to the producer, which can be freed meanwhile. A Delivery is for the user and refers
-to the producer.
+Delivery reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A
+Ledger is its Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a
+Ledger does not refer to the producer, which can then be freed. A Delivery is the user's object
+and refers to the producer.
 """
 import weakref
 
@@ -15,11 +15,10 @@ from libc.stdlib cimport free, malloc
 
 from cykafka._core.clib.csrc cimport (
     CK_DELIVERY_DONE,
-    CK_DELIVERY_TELL,
+    CK_DELIVERY_NOTIFY,
     CK_OUTCOME_IN_FLIGHT,
     PyThread_get_thread_ident,
     ck_callback_serve,
-    ck_delivery_again,
     ck_delivery_cnt,
     ck_delivery_drop,
     ck_delivery_failed,
@@ -27,13 +26,14 @@ from cykafka._core.clib.csrc cimport (
     ck_delivery_keep,
     ck_delivery_new,
     ck_delivery_of_event,
+    ck_delivery_push_again,
     ck_delivery_release,
     ck_delivery_sleep,
     ck_delivery_slots,
     ck_delivery_taken,
     ck_delivery_want,
     ck_outcome_t,
-    ck_queue_untold,
+    ck_queue_add_unreported,
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -60,9 +60,9 @@ class DeliveryError(KafkaException):
     Attributes
     ----------
     failures : dict of int to KafkaError
-        By the record's index in the batch; all other records are delivered. librdkafka has
-        already retried where that helps. A record that failed with ``_MSG_TIMED_OUT`` may be in
-        the topic anyway, so publishing it again may duplicate it.
+        The errors by the record's index in the batch; all other records are delivered. librdkafka
+        has already retried where retries help. A record that failed with ``_MSG_TIMED_OUT`` may
+        be in the topic anyway, so publishing it again may duplicate it.
     delivery : Delivery or None
     """
 
@@ -88,20 +88,20 @@ cdef class Ledger:
     def __dealloc__(self):
         ck_delivery_release(self._ptr)
 
-    cdef int lend(self, int which) except -1:
-        """Request an event for the end of the delivery; it returns the reference taken here. 0:
-        the delivery is already done, and no event will come."""
+    cdef int add_reference(self, int which) except -1:
+        """Request an event for the end of the delivery, which returns the reference taken here.
+        Returns 0 without an event if the delivery is already done."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:
             return 0
-        if not self._lent:
-            self._lent = True
+        if not self._referenced:
+            self._referenced = True
             Py_INCREF(self)
         return 1
 
 
 cdef class Numbers:
-    """A column of the outcomes as a buffer: a view, or a copy of the outcomes so far."""
+    """A column of outcomes as a buffer: a view, or a copy of the outcomes so far."""
 
     cdef ck_delivery_t *_of
     cdef void *_copy
@@ -173,7 +173,7 @@ cdef object _numbers(ck_delivery_t *delivery, Py_ssize_t width):
 
 
 cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil:
-    """The index of the first record from start on that has failed so far, or -1."""
+    """Return the index of the first failed record from start on, or -1."""
     cdef ck_outcome_t *slots = ck_delivery_slots(delivery)
     cdef size_t taken = ck_delivery_taken(delivery)
     cdef size_t i
@@ -183,16 +183,16 @@ cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil
     return -1
 
 
-# The collector does not clear it, so that __dealloc__ has its attributes. It breaks cycles through
-# the callbacks at their list.
+# The garbage collector does not clear a Delivery, so __dealloc__ can use the attributes. The
+# collector breaks cycles through the callbacks at their list.
 @cython.no_gc_clear
 cdef class Delivery:
     """The outcomes of a batch of records; :meth:`Producer.publish` returns it.
 
     Every record has exactly one outcome: its partition and offset, or an error. You may drop a
-    delivery without reading it. Then its failures are counted, and logged when the producer
-    closes. ``len()`` is the number of records. ``await delivery`` is :meth:`wait` for asyncio:
-    meanwhile the event loop serves the producer, without a thread.
+    Delivery without reading it; the producer then counts its failures, and ``close()`` logs them.
+    ``len()`` is the number of records. ``await delivery`` is :meth:`wait` for asyncio: the event
+    loop serves the producer during the wait, without a thread.
     """
 
     def __init__(self):
@@ -202,7 +202,7 @@ cdef class Delivery:
         cdef int64_t failed, first
         if self._ledger is None or self._handle is None:
             return
-        if self._ledger._callbacks and not self._ledger._told:
+        if self._ledger._callbacks and not self._ledger._reported:
             self._ledger._asked = self._asked
             return  # the callbacks will run
         failed = ck_delivery_drop(self._ledger._ptr)
@@ -210,7 +210,7 @@ cdef class Delivery:
         if (failed and not self._asked and self._handle._ptr is not NULL
                 and self._handle._generation == ck_runtime_generation):
             first = _first_failed(self._ledger._ptr, 0)
-            _untold(self, first, failed)
+            _add_unreported(self, first, failed)
 
     cdef ck_delivery_t *ptr(self) except NULL:
         if self._ledger is None or self._ledger._ptr is NULL:
@@ -219,7 +219,7 @@ cdef class Delivery:
 
     @property
     def done(self):
-        """Whether every record has its outcome, bool. Reading it does not serve the producer."""
+        """Whether every record has its outcome, a bool. Reading it does not run callbacks."""
         return ck_delivery_is_done(self.ptr())
 
     @property
@@ -267,20 +267,21 @@ cdef class Delivery:
 
     @property
     def partitions(self):
-        """The partition of each record: a read-only memoryview of int32, -1 if it is not known.
+        """The partition of each record: a read-only memoryview of int32, -1 if unknown.
 
         A view of the outcomes once :attr:`done`; until then a copy of the outcomes so far.
         """
         return _numbers(self.ptr(), 4)
 
     def wait(self, timeout=None):
-        """Wait until every record has its outcome, serving the producer and running its callbacks.
+        """Wait until every record has its outcome. The producer's callbacks run in this call.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: until it is done; ``delivery.timeout.ms`` limits that.
-            Ctrl-C is noticed within 0.1 s; you can then wait again.
+            Seconds to wait. None or a negative value waits for all outcomes, which takes at most
+            ``delivery.timeout.ms``. Ctrl-C interrupts the wait within 0.1 s; you can then wait
+            again.
 
         Raises
         ------
@@ -331,8 +332,8 @@ cdef class Delivery:
     def add_done_callback(self, fn):
         """Call ``fn(delivery)`` once every record has its outcome.
 
-        It calls fn at once if the delivery is done. Otherwise the thread that serves the producer
-        (``poll``, ``flush``, ``wait``, ...) calls fn, and raises its exceptions.
+        If the delivery is done, this method calls fn at once. Otherwise the thread that serves the
+        producer (``poll``, ``flush``, ``wait``, ...) calls fn, and raises fn's exceptions.
 
         Parameters
         ----------
@@ -344,20 +345,20 @@ cdef class Delivery:
         self.ptr()
         self._asked = True
         ledger = self._ledger
-        # Allocate before the check: this may run the garbage collector, and so another thread.
+        # Allocate before the check: the garbage collector, and so another thread, may run.
         callbacks = [fn]
         front = weakref.ref(self)
-        # When it is done, the event may be pushed and the producer closed: then no thread pops it.
-        if not ledger._told and not ck_delivery_is_done(ledger._ptr):
+        # If it is done, the event may be pushed and the producer closed: then no thread pops it.
+        if not ledger._reported and not ck_delivery_is_done(ledger._ptr):
             if ledger._callbacks is None:
                 ledger._callbacks = callbacks
                 ledger._front = front
             else:
                 ledger._callbacks.append(fn)
-            if ledger.lend(CK_DELIVERY_TELL):
+            if ledger.add_reference(CK_DELIVERY_NOTIFY):
                 return
             ledger._callbacks.pop()
-            ledger._told = True
+            ledger._reported = True
         fn(self)
 
     def _remove_done_callback(self, fn):
@@ -421,7 +422,11 @@ async def _awaited(Delivery delivery not None):
         watch = watch_of(delivery._handle)
         delivery.add_done_callback(waker)
         try:
-            watch.add(loop)
+            try:
+                watch.add(loop)
+            except RuntimeError as error:
+                error.add_note("The Delivery's records were sent: wait() returns their outcomes")
+                raise
             await waker.future
         finally:
             watch.remove(loop)
@@ -429,7 +434,7 @@ async def _awaited(Delivery delivery not None):
     delivery.check()
 
 
-cdef void _untold(Delivery delivery, int64_t first, int64_t failed) noexcept:
+cdef void _add_unreported(Delivery delivery, int64_t first, int64_t failed) noexcept:
     cdef Py_ssize_t size
     cdef const char *topic
     if first < 0:
@@ -438,8 +443,8 @@ cdef void _untold(Delivery delivery, int64_t first, int64_t failed) noexcept:
     if not isinstance(name, str):
         name = delivery._topic[first]
     topic = utf8(name, &size, "topic")
-    ck_queue_untold(delivery._handle._events, topic, <rd_kafka_resp_err_t>
-                    ck_delivery_slots(delivery._ledger._ptr)[first].u.outcome.err, failed)
+    err = ck_delivery_slots(delivery._ledger._ptr)[first].u.outcome.err
+    ck_queue_add_unreported(delivery._handle._events, topic, <rd_kafka_resp_err_t>err, failed)
 
 
 cdef Delivery delivery_of(Handle handle, Ledger ledger):
@@ -460,8 +465,8 @@ cdef Delivery delivery_new(Handle handle, size_t cnt, object topic):
     return delivery_of(handle, ledger)
 
 
-cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
-    """Handle the event of a finished delivery: release borrowed values, run the callbacks."""
+cdef int delivery_notify(Handle handle, ck_event_t *event) except -1:
+    """Handle a finished delivery's event: release borrowed values, run the callbacks."""
     cdef Ledger ledger = <Ledger>ck_delivery_of_event(event, False)
     cdef Delivery delivery
     ledger._kept = None
@@ -477,7 +482,7 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
                 fn(delivery)
             except:
                 if ledger._callbacks:
-                    ck_delivery_again(event)  # the next call runs the other callbacks
+                    ck_delivery_push_again(event)  # the next call runs the other callbacks
                 else:
                     _take_back(ledger, event)
                 raise
@@ -486,7 +491,7 @@ cdef int delivery_tell(Handle handle, ck_event_t *event) except -1:
 
 
 cdef void _take_back(Ledger ledger, ck_event_t *event) noexcept:
-    ledger._told = True
+    ledger._reported = True
     ledger._callbacks = None
     ledger._front = None
     ck_delivery_of_event(event, True)
@@ -494,10 +499,10 @@ cdef void _take_back(Ledger ledger, ck_event_t *event) noexcept:
 
 
 def observe(Delivery delivery not None, fn):
-    """Call ``fn(delivery)`` as ``add_done_callback()`` does, but not as the program.
+    """Call ``fn(delivery)`` like ``add_done_callback()``, but do not mark the outcomes as read.
 
-    The program has not read the outcomes by that. So ``commit_transaction()`` still raises for
-    records that could not be queued, and the producer still logs other failures.
+    So ``commit_transaction()`` still raises for records that could not be queued, and the producer
+    still logs other failures.
     """
     def observer(Delivery done):
         cdef bint asked = done._asked

@@ -1,37 +1,22 @@
 from asyncio import Future
 from collections import deque
-from typing import Any, final
+from typing import final
 
 from typing_extensions import disjoint_base
 
 from cykafka._core.common.message import Message
-from cykafka._core.produce.producer import Producer
+from cykafka._core.produce.producer import Producer, _Data, _Headers
 from cykafka._core.produce.publisher import Receiver
 
 @final
-class RecordFuture(Receiver, Future[Message]):  # type: ignore[misc]
-    def __next__(self) -> Message: ...
-    def send(self, _: Any) -> Message: ...
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> None: ...
-
-@final
-class Callback:
-    def __init__(self, fn: Any, future: RecordFuture) -> None: ...
-    def __call__(self, _: Any) -> None: ...
-
-@final
-class Loops: ...
-
-@final
-class Awaits: ...
+class Outcomes(Receiver): ...
 
 @final
 class Futures:
     @property
-    def waiting(self) -> deque[tuple[RecordFuture, tuple[Any, ...]]]: ...
+    def waiting(self) -> deque[tuple[Future[Message], tuple[object, ...]]]: ...
     def __new__(cls, producer: Producer) -> Futures: ...
     def expect_abort(self, expected: bool) -> None: ...
-    def unsettled(self) -> int: ...
     def queue_waiting(self) -> None: ...
     def refuse_waiting(self, code: int) -> None: ...
 
@@ -42,9 +27,9 @@ class RecordSender:
     def produce(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: _Data | None = None,
+        key: _Data | None = None,
         partition: int = -1,
         timestamp: int = 0,
-        headers: Any = None,
+        headers: _Headers | None = None,
     ) -> Future[Message]: ...

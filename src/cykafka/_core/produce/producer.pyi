@@ -4,6 +4,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from typing_extensions import Buffer, disjoint_base
 
+from cykafka._core.arrow.read import _ArrowData
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
@@ -11,26 +12,17 @@ from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.delivery import Delivery
 
-_Data: TypeAlias = bytes | str | bytearray | memoryview
-_Headers: TypeAlias = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
+_Data: TypeAlias = bytes | str | Buffer
+_Headers: TypeAlias = Mapping[str, _Data | None] | Sequence[tuple[str, _Data | None]]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-
-class _ArrowArray(Protocol):
-    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
-
-class _ArrowStream(Protocol):
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 class _NumpyArray(Protocol):  # which numpy's own stubs call a Buffer from Python 3.12 on only
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
-_ArrowData: TypeAlias = _ArrowArray | _ArrowStream
-_Item: TypeAlias = bytes | str | Buffer
-_Column: TypeAlias = Sequence[_Item | None] | Buffer | _NumpyArray | _ArrowData
-_RecordHeaders: TypeAlias = Mapping[str, _Item | None] | Sequence[tuple[str, _Item | None]]
+_Column: TypeAlias = Sequence[_Data | None] | Buffer | _NumpyArray | _ArrowData
 _ColumnOfHeaders: TypeAlias = (
-    Sequence[_RecordHeaders | None] | Mapping[str, bytes | str | _Column | None] | _ArrowData
+    Sequence[_Headers | None] | Mapping[str, bytes | str | _Column | None] | _ArrowData
 )
 _Numbers: TypeAlias = int | Sequence[int | None] | Buffer | _NumpyArray | _ArrowData
 

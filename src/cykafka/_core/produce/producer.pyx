@@ -1,7 +1,7 @@
 """Producer: records one at a time and in batches, transactions, and close().
 
-Most of this file is the documentation of the methods. The parts do the work: Publisher has the
-records in flight, Transactions the state of the transaction.
+Most of this file documents the methods. Publisher tracks the records in flight; Transactions
+holds the transaction's state.
 """
 import logging
 
@@ -27,14 +27,14 @@ from cykafka._core.clib.csrc cimport (
     ck_produce,
     ck_publish_t,
     ck_queue_length,
-    ck_queue_take_untold,
-    ck_queue_turn,
+    ck_queue_serving,
+    ck_queue_take_unreported,
     ck_record_t,
     ck_report_t,
     ck_runtime_generation,
-    ck_turn_ended,
-    ck_turn_enter,
-    ck_turn_leave,
+    ck_serving_count,
+    ck_serving_enter,
+    ck_serving_leave,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_PARTITION_UA,
@@ -91,41 +91,44 @@ _log = logging.getLogger("cykafka")
 
 @cython.no_gc_clear
 cdef class Producer(Handle):
-    """Sends records, asynchronously.
+    """Producer(config=..., /, **kwargs)\n--\n
+    Sends records, asynchronously.
 
     Parameters
     ----------
     config : dict
-        librdkafka's properties, such as ``bootstrap.servers``; values are str, bool, int, float or
-        None (the default). And, all optional:
+        librdkafka's properties, such as ``bootstrap.servers``. Values are str, bool, int, float or
+        None (keep the default). cykafka adds these optional keys:
 
         ``on_delivery(err, msg)``
-            Called for every record, unless ``produce()`` names another callback.
+            Called once per record, unless ``produce()`` names another callback.
         ``delivery.report.only.error``
-            Call it only for failed records.
+            If true, delivery callbacks run only for failed records.
         ``error_cb(KafkaError)``, ``throttle_cb(ThrottleEvent)``, ``stats_cb(json: str)``
             ``stats_cb`` needs ``statistics.interval.ms``.
         ``logger``
-            A logging.Logger or logging.Handler for librdkafka's log.
+            A logging.Logger or logging.Handler that receives librdkafka's log.
         ``oauth_cb(config: str)``
             Returns (token, expiry in s since the epoch[, principal[, extensions]]). Runs on
-            librdkafka's thread; the constructor waits up to 10 s for the first token.
+            librdkafka's thread. The constructor waits up to 10 s for the first token.
         ``default.topic.config``
-            A dict of topic properties; they override the same properties of ``config``.
+            A dict of topic properties, which override the same properties in ``config``.
 
     Raises
     ------
     KafkaException
-        A property does not exist or does not accept the value; the error names it.
+        A property does not exist or rejects the value. The error names the property.
+    ValueError
+        ``transactional.id`` is blank.
 
     Notes
     -----
     All callbacks except ``oauth_cb`` run in the calls that wait: ``poll``, ``flush``, ``close``,
-    ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. These calls
-    raise the exceptions of the callbacks.
+    ``publish``, ``Delivery.wait``, ``commit_transaction`` and ``abort_transaction``. If a callback
+    raises, the call raises the callback's exception.
     The producer is a context manager; leaving the block closes it. ``len()`` is the number of
-    messages and events in its queues. Close a producer before you drop it: until its records are
-    reported, delivery callbacks that refer to it (methods of its owner, say) keep it alive.
+    messages and events in its queues. Close a producer before you drop it: a delivery callback
+    that refers to the producer keeps it alive until the record's delivery report.
     """
 
     def __cinit__(self, *args, **kwargs):
@@ -136,7 +139,13 @@ cdef class Producer(Handle):
         self._role = self._publisher
         self._closed_words = "Producer has been closed"
 
+    @cython.embedsignature(False)
     def __init__(self, *args, **kwargs):
+        """__init__($self, config=..., /, **kwargs)\n--\n
+        Create the client and start librdkafka's threads, without waiting for a broker.
+
+        The class describes `config`. Keyword arguments override properties in `config`.
+        """
         self.check_new()
         try:
             config = merged_config(args, kwargs, type(self).__name__)
@@ -157,33 +166,35 @@ cdef class Producer(Handle):
 
     def produce(self, topic, value=None, key=None, partition=-1, callback=None,
                 on_delivery=None, timestamp=0, headers=None, timeout=0):
-        """Queue a record, which is sent in the background.
+        """Queue a record. librdkafka sends the record in the background.
 
         Parameters
         ----------
         topic : str
         value, key : bytes, str or any contiguous buffer, optional
-            They are copied. A str is encoded as UTF-8. Without a value the record is a tombstone.
+            The producer copies the data and encodes a str as UTF-8. A record without a value is a
+            tombstone.
         partition : int
-            -1 leaves the choice to the ``partitioner``.
+            -1 lets the ``partitioner`` choose.
         callback, on_delivery : callable, optional
-            ``on_delivery(err, msg)``, called once, when the record is delivered (err is None) or
-            has finally failed. It replaces the callback of the configuration. If both are given,
-            ``callback`` counts.
+            ``on_delivery(err, msg)`` runs once, when the record is delivered (err is None) or
+            when delivery fails permanently. It replaces the configured callback. If you pass both,
+            ``callback`` takes precedence.
         timestamp : int
-            ms since the epoch; 0 is now.
+            ms since the epoch. 0 is now; -1 is none, as ``Message.timestamp()`` returns it.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks. 0, the default, does not
-            wait; None waits forever.
+            Seconds to wait for room in the queue; callbacks run during the wait. 0, the default,
+            does not wait; None waits forever.
 
         Raises
         ------
         BufferError
-            The queue is full (``queue.buffering.max.messages``, ``queue.buffering.max.kbytes``):
-            call ``poll()`` and try again, or give a timeout.
+            The queue is full (``queue.buffering.max.messages``, ``queue.buffering.max.kbytes``).
+            Call ``poll()`` and retry, or pass a timeout.
         KafkaException
-            The record cannot be queued: too large, no such partition, no open transaction, ...
+            librdkafka cannot queue the record: it is too large, the partition does not exist, no
+            transaction is open, ...
         """
         if self._open_in != ck_runtime_generation:
             self.refuse()
@@ -205,7 +216,7 @@ cdef class Producer(Handle):
         record.partition = RD_KAFKA_PARTITION_UA if partition is -1 else <int32_t>int_argument(
             partition, "partition", -1, INT32_MAX)
         record.timestamp = 0 if timestamp is 0 else int_argument(
-            timestamp, "timestamp", 0, INT64_MAX)
+            timestamp, "timestamp", -1, INT64_MAX)
         if timeout is not 0:
             timeout_ms(timeout, "timeout")  # check it even if the queue is not full
         record.report = NULL
@@ -216,9 +227,9 @@ cdef class Producer(Handle):
             if headers is not None:
                 record.headers = headers_to(headers)
             if callback is not None:
-                # The in_flight_t begins with its report, so it comes back with the report.
+                # The report is the first member of in_flight_t, so one pointer leads to both.
                 record.report = <ck_report_t *>in_flight_new(
-                    self._publisher.flight, topic,
+                    self._publisher.inflight, topic,
                     value if PyBytes_CheckExact(value) else frozen(value),
                     None if key is None else frozen(key),
                     None if headers is None else headers_copy(headers), callback)
@@ -226,7 +237,7 @@ cdef class Producer(Handle):
                 rkt = self._publisher.last_topic._ptr
             else:
                 rkt = self._publisher.topic_of(self, topic)
-            # The lines above may have run foreign code, which may have closed the producer.
+            # Foreign code in the lines above may have closed the producer.
             if self._open_in != ck_runtime_generation:
                 self.refuse()
             # With the GIL: the call never waits, and releasing the GIL would double its cost.
@@ -277,20 +288,20 @@ cdef class Producer(Handle):
             rkt = self._publisher.topic_of(self, topic)
             # A callback, or another thread, may have closed the producer, and with it the topic.
             self.check_open()
-            # Read this before trying the queue: later another thread may make room and leave no
-            # event.
-            ended = ck_turn_ended(ck_queue_turn(self._events))
+            # Read this before trying the queue: another thread could make room after that without
+            # leaving an event.
+            ended = ck_serving_count(ck_queue_serving(self._events))
             error = ck_produce(self._ptr, rkt, record)
         return 0
 
     cdef tuple record_copy(self, topic, value, key, partition, timestamp, headers):
-        """The arguments of a later call of queue(), which do not change meanwhile. Raises what
-        queue() raises for arguments of a wrong type or value."""
+        """Return immutable copies of the arguments for a later queue() call. Raises what queue()
+        raises for arguments with a wrong type or value."""
         cdef const void *ptr
         cdef size_t size
         cdef Py_buffer buffer
         int_argument(partition, "partition", -1, INT32_MAX)
-        int_argument(timestamp, "timestamp", 0, INT64_MAX)
+        int_argument(timestamp, "timestamp", -1, INT64_MAX)
         if data_of(value, "value", &ptr, &size, &buffer):
             PyBuffer_Release(&buffer)
         if data_of(key, "key", &ptr, &size, &buffer):
@@ -303,19 +314,19 @@ cdef class Producer(Handle):
         return topic, frozen(value), frozen(key), partition, timestamp, headers
 
     def produce_batch(self, topic, messages, partition=-1, callback=None, on_delivery=None):
-        """Queue a list of records, given as dicts.
+        """Queue records given as a list of dicts.
 
         Parameters
         ----------
         topic : str
         messages : list of dict
             Keys ``value``, ``key``, ``headers``, ``partition``, ``callback`` and ``on_delivery``,
-            as for :meth:`produce`. A dict whose record could not be queued gets an ``_error``, a
-            KafkaError.
+            as for :meth:`produce`. If a record cannot be queued, its dict gets the key ``_error``
+            with a KafkaError.
         partition : int
-            For records that name none.
+            The default for records without a ``partition``.
         callback, on_delivery : callable, optional
-            For records that name none.
+            The default for records without a callback.
 
         Returns
         -------
@@ -325,16 +336,21 @@ cdef class Producer(Handle):
         Raises
         ------
         NotImplementedError
-            A dict has a ``timestamp``; use :meth:`publish` or :meth:`produce` for it.
+            A dict has a ``timestamp``; use :meth:`publish` or :meth:`produce` instead.
         """
         if not isinstance(messages, list):
             raise TypeError(f"messages must be a list, got {type(messages).__name__}")
         str_argument(topic, "topic")
         if on_delivery is None:
             on_delivery = callback
+        if on_delivery is not None and not callable(on_delivery):
+            raise TypeError("on_delivery: expected a callable or None, "
+                            f"got {type(on_delivery).__name__}")
         queued = 0
-        # Check all records before queueing the first: a later exception could not report how many
-        # records are queued.
+        int_argument(partition, "partition", -1, INT32_MAX)
+        self._publisher.topic_of(self, topic)
+        # Check all records before queueing the first: an exception after that could not report how
+        # many records are queued.
         for number, message in enumerate(messages):
             if not isinstance(message, dict):
                 raise TypeError(f"Message at index {number} must be a dict, "
@@ -346,6 +362,10 @@ cdef class Producer(Handle):
             own = message.get("partition")
             if own is not None and not hasattr(own, "__index__"):
                 raise TypeError(f"Message partition at index {number} must be int, "
+                                f"got {type(own).__name__}")
+            own = message.get("callback") or message.get("on_delivery")
+            if own is not None and not callable(own):
+                raise TypeError(f"Message callback at index {number} must be callable, "
                                 f"got {type(own).__name__}")
             if message.get("timestamp") is not None:
                 raise NotImplementedError(
@@ -373,37 +393,38 @@ cdef class Producer(Handle):
 
     def publish(self, topic, values, *, keys=None, headers=None, timestamps=None, partitions=None,
                 timeout=None):
-        """Send a batch of records, given as columns with one item for each record.
+        """Send a batch of records, given as columns with one item per record.
 
         Parameters
         ----------
         topic : str or sequence of str
-            The topic of all records, or of each.
+            One topic for all records, or one per record.
         values, keys : sequence of (bytes, str, buffer or None), or buffer, optional
-            A str is encoded as UTF-8; None is a tombstone, or no key. Also, without a Python
-            object for each record: a numpy array of fixed-width bytes (dtype ``S``, which cannot
-            keep trailing NULs: they look like padding), a two-dimensional buffer of single
-            bytes whose rows are contiguous (numpy ``uint8``, one row for each record), or an Arrow
-            array of binary or string (of pyarrow, polars, ...; for tables use
-            :meth:`publish_arrow`). With keys but without values, all records are tombstones.
+            A str is encoded as UTF-8. None is a tombstone, or no key. Three forms avoid a Python
+            object per record. The first is a numpy array of fixed-width bytes (dtype ``S``, which
+            drops trailing NULs as padding). The second is a two-dimensional buffer of single bytes
+            with contiguous rows (numpy ``uint8``, one row per record). The third is an Arrow
+            array of binary or string (from pyarrow, polars, ...). For Arrow tables, use
+            :meth:`publish_arrow`. With keys but without values, all records are tombstones.
         headers : sequence or mapping, optional
-            For each record a dict, a list of (str, bytes or str or None) or None. Or a mapping of
-            name to column, in the forms of `values`; a bytes or str there is the value of every
-            record. Or an Arrow array as for :meth:`publish_arrow`.
+            One item per record: a dict, a list of (str, bytes or str or None), or None. Or a
+            mapping of header name to column, in the forms of `values`; a bytes or str is the value
+            for every record. Or an Arrow array as for :meth:`publish_arrow`.
         timestamps : int, sequence of (int or None), integer buffer or Arrow array, optional
-            ms since the epoch, or Arrow's timestamps; None and 0 are now.
+            ms since the epoch, or Arrow timestamps. None and 0 are now.
         partitions : int, sequence of (int or None), integer buffer or Arrow array, optional
-            None and -1 leave the choice to the ``partitioner``.
+            None and -1 let the ``partitioner`` choose.
         timeout : float, optional
-            Seconds to wait for room in the queue, serving callbacks; None: forever. 0 does not
-            wait; use it in a coroutine. Records without room in time fail with ``_QUEUE_FULL``.
+            Seconds to wait for room in the queue; callbacks run during the wait. None waits
+            forever. 0 does not wait; use 0 in a coroutine. If there is no room in time, the
+            remaining records fail with ``_QUEUE_FULL``.
 
         Returns
         -------
         Delivery
-            The outcomes of the records: ``wait()`` for it, ``await`` it, or drop it. Within a
-            partition the records keep their order. A record that cannot be queued (too large, no
-            such partition, no open transaction, ...) fails, and the others are still sent.
+            The records' outcomes. Call ``wait()``, ``await`` the Delivery, or drop it. Records
+            keep their order within a partition. If a record cannot be queued (too large, no such
+            partition, no open transaction, ...), that record fails and the others are still sent.
 
         Raises
         ------
@@ -414,16 +435,15 @@ cdef class Producer(Handle):
 
         Notes
         -----
-        ``publish()`` sends bytes as given: the serializers of a SerializingProducer apply to
-        ``produce()`` only.
+        ``publish()`` sends bytes as given: a SerializingProducer serializes only in ``produce()``.
 
-        If records could not be queued, ``commit_transaction()`` raises unless their Delivery was
-        checked: ``wait()`` for it first. After the check it commits without these records.
+        If some records could not be queued, ``commit_transaction()`` raises until you check their
+        Delivery, for example with ``wait()``. After the check, it commits without these records.
 
-        If the arguments are refused, no record was sent. Other exceptions that end the call
-        (Ctrl-C, a callback that raises, a close in another thread) have the Delivery as their
-        attribute ``delivery``. The records that were not queued by then have failed with
-        ``_QUEUE_FULL``, or with ``_DESTROY`` if the producer was closed.
+        If ``publish()`` rejects an argument, it has sent nothing. Other exceptions (Ctrl-C, a
+        callback that raises, a close in another thread) have the Delivery as their attribute
+        ``delivery``. The records not queued by then fail with ``_QUEUE_FULL``, or with
+        ``_DESTROY`` if the producer was closed.
         """
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
@@ -451,26 +471,26 @@ cdef class Producer(Handle):
 
     def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
                       partition=None, timeout=None):
-        """Send the rows of Arrow data as records, without a Python object for each.
+        """Send Arrow rows as records, without a Python object per record.
 
         Parameters
         ----------
         topic : str or None
-            The topic of all records; None: the column named ``topic`` has the topic of each.
+            One topic for all records. None takes each record's topic from the column ``topic``.
         data : object with ``__arrow_c_array__`` or ``__arrow_c_stream__``
-            A table or record batch (of pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...),
-            whose columns you name; or an array of byte strings, which are the values. A
-            stream is first read to its end: pass a large one batch by batch.
+            A table or record batch (from pyarrow, polars, nanoarrow, DuckDB, a MessageBatch, ...)
+            with the columns that you name, or an array of byte strings, which are the values. The
+            call first reads a stream to its end: pass a large stream batch by batch.
         key, value : str, optional
-            Columns of binary or string, including large, view and fixed-size ones. None: no keys,
-            or no values (tombstones).
+            Names of binary or string columns, including large, view and fixed-size types. None
+            sends no keys, or no values (tombstones).
         headers : str, optional
-            A column of list<struct<key, value>> or map, whose names are strings and values binary
-            or string.
+            Name of a list<struct<key, value>> or map column. Header names are strings; header
+            values are binary or string.
         timestamp : str, optional
-            A column of timestamps, or of integers in ms; nulls are now.
+            Name of a column of timestamps, or of integers in ms. A null is now.
         partition : str, optional
-            A column of integers; nulls and -1 leave the choice to the ``partitioner``.
+            Name of an integer column. Null and -1 let the ``partitioner`` choose.
         timeout : float, optional
             As for :meth:`publish`.
 
@@ -482,8 +502,8 @@ cdef class Producer(Handle):
         Raises
         ------
         TypeError
-            The data is not Arrow data, or a column has the wrong type; the error names the cast to
-            make.
+            The data is not Arrow data, or a column has the wrong type. The error names the cast
+            that fixes the column.
         ValueError
             A column does not exist, or a number is out of range.
         """
@@ -533,26 +553,28 @@ cdef class Producer(Handle):
     # -- reports
 
     def poll(self, timeout=None):
-        """Serve delivery reports and other events, running their callbacks.
+        """Serve delivery reports and other events: run their callbacks.
+
+        Ctrl-C interrupts the wait within 0.1 s.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for the first event; None or less than 0: forever. 0 does not wait.
+            Seconds to wait for the first event. None or a negative value waits forever; 0 does not
+            wait.
 
         Returns
         -------
         int
-            The number of events that were served. Ctrl-C is noticed within 0.1 s.
+            The number of served events.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         cdef int64_t served = 0
         cdef rd_kafka_t *rk
         cdef int ms
         while True:
-            # First, without a wait, the events that a raising callback has left over.
-            if self._events is not NULL and self._dispatcher != PyThread_get_thread_ident():
-                served += ck_queue_length(self._events)
+            # First serve, without a wait, the events left over after a callback raised.
+            served += self._callbacks.count_waiting()
             ms = 0 if served else self.slice_ms(deadline)
             rk = self.enter()
             # Do not release the GIL for an empty queue.
@@ -571,13 +593,13 @@ cdef class Producer(Handle):
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: until every record has its outcome;
-            ``delivery.timeout.ms`` limits that. Ctrl-C is noticed within 0.1 s.
+            Seconds to wait. None or a negative value waits until every record has its outcome,
+            which takes at most ``delivery.timeout.ms``. Ctrl-C interrupts the wait within 0.1 s.
 
         Returns
         -------
         int
-            The number of messages and events that are still in the queues; 0 if all is done.
+            The number of messages and events that are still in the queues.
         """
         return self.flush_until(deadline_after(timeout_ms(timeout, "timeout")))
 
@@ -591,20 +613,20 @@ cdef class Producer(Handle):
             rk = self.enter()
             with nogil:
                 # If another thread is inside, it also serves for this one.
-                if ck_turn_enter(ck_queue_turn(self._events), self._wait_queue, ms):
+                if ck_serving_enter(ck_queue_serving(self._events), self._wait_queue, ms):
                     ck_callback_flush(rk, ms)
-                    ck_turn_leave(ck_queue_turn(self._events))
+                    ck_serving_leave(ck_queue_serving(self._events))
             self.leave()
             # Wait at most a slice: another thread's callback may wait for a Delivery, which this
             # close() serves.
             self.dispatch(slice_end(deadline))
             if self._ptr is NULL:
-                return 0  # a callback has closed the producer, which flushed
+                return 0  # a callback has closed the producer, and close() has flushed
             left = rd_kafka_outq_len(self._ptr)
-            # In a delivery callback, the following reports are handled after it.
-            if self._dispatcher != me:
-                # Plus the report whose callback runs in another thread.
-                left += ck_queue_length(self._events) + (self._dispatcher != 0)
+            # Inside a delivery callback, the queued reports must wait until the callback returns.
+            if self._callbacks.dispatcher != me:
+                # Count also the report whose callback runs in another thread.
+                left += ck_queue_length(self._events) + (self._callbacks.dispatcher != 0)
             if left == 0 or ms == 0:
                 return left
             PyErr_CheckSignals()
@@ -612,15 +634,16 @@ cdef class Producer(Handle):
     def purge(self, in_queue=True, in_flight=True, blocking=True):
         """Fail queued records (``_PURGE_QUEUE``) or records in flight (``_PURGE_INFLIGHT``).
 
-        The next ``poll()`` or ``flush()`` delivers their reports. Records in flight may
-        have reached the broker anyway.
+        The next ``poll()`` or ``flush()`` delivers their reports. Records in flight may have
+        reached the broker anyway. If you purge them in a transaction, abort the transaction:
+        brokers since Kafka 3.6 then keep these records out of the next transaction.
 
         Parameters
         ----------
         in_queue, in_flight : bool
             Which records to fail.
         blocking : bool
-            Wait until the queues of the background threads are also purged.
+            Wait until the background threads have purged their queues, too.
         """
         cdef int flags = 0
         cdef rd_kafka_resp_err_t err
@@ -641,13 +664,13 @@ cdef class Producer(Handle):
     def init_transactions(self, timeout=None):
         """Register the ``transactional.id``: fence older producers, complete their transactions.
 
-        Call it once, before any other call of a transaction.
+        Call this method once, before any other transaction call.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; by default twice ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s;
-            the call can then be repeated.
+            Seconds; by default twice ``transaction.timeout.ms``. Ctrl-C interrupts the call within
+            0.1 s; you can then repeat the call.
 
         Raises
         ------
@@ -656,21 +679,21 @@ cdef class Producer(Handle):
         run(self._transactions.init(self, timeout_ms(timeout, "timeout"), True))
 
     def transaction(self, consumer=None, timeout=None):
-        """A block whose records are committed together at its end, or aborted if it raises.
+        """Return a block that commits its records together, or aborts them if it raises.
 
         ``with producer.transaction():`` begins a transaction and commits it at the end of the
         block. An exception, Ctrl-C included, aborts the transaction and propagates. The abort then
-        takes up to ``timeout``, and a second Ctrl-C ends it. If the abort fails too, its
-        error is in the context of the exception and in the log; a fatal error is raised instead.
-        Errors that are ``retriable()`` are retried until the time is up. If the commit fails, the
-        block raises. The transaction is then aborted if the error is ``txn_requires_abort()``. A
-        commit that ran out of time is resumed by the next block, by ``commit_transaction()`` or by
-        ``close()``. The first block calls :meth:`init_transactions` unless that was done before.
-        In the block, ``abort_transaction()`` drops the records without an exception; with a
-        consumer, the same messages are read again.
+        takes up to ``timeout``, and a second Ctrl-C ends the abort. If the abort also fails, the
+        exception's context and the log contain its error; a fatal error is raised instead. The
+        block retries ``retriable()`` errors until the timeout. If the commit fails, the block
+        raises, and aborts the transaction if the error is ``txn_requires_abort()``. If a commit
+        times out, the next block, ``commit_transaction()`` or ``close()`` resumes it. The
+        first block calls :meth:`init_transactions` unless you have called it. Inside the block,
+        ``abort_transaction()`` drops the records without an exception. With a consumer, the
+        consumer then reads the same messages again.
 
-        With a consumer, the block is one step of consume, transform and produce: the offsets that
-        the consumer has read are committed with the records. Read in the block or before it::
+        With a consumer, the block is one consume-transform-produce step: it commits the offsets
+        that the consumer has read together with the records. Read in the block or before it::
 
             while running:
                 messages = consumer.consume(1000, timeout=1)
@@ -678,31 +701,31 @@ cdef class Producer(Handle):
                     for message in messages:
                         producer.produce("out", work(message.value()))
 
-        If the transaction fails, or cannot begin, the consumer seeks back to the committed offsets
-        of its group and reads the messages again: none is skipped, and none is committed twice. So
-        do not send messages again that were read before the failure. A partition without
-        a committed offset starts again at the first message that the consumer returned. So handle
-        the exception outside of the block and continue the loop. If the seek fails, the beginning
-        of the next block repeats it. That block raises ``_RETRY`` if the consumer has returned
-        messages meanwhile, because they will come again.
+        If the transaction fails or cannot begin, the consumer seeks back to its group's committed
+        offsets and reads the messages again. It neither skips a message nor commits one twice. So
+        handle the exception outside the block, continue the loop, and do not resend messages read
+        before the failure. A partition without a committed offset restarts at the first message
+        that the consumer returned. If the seek fails, the next block repeats it first. If the
+        consumer has returned messages before that repeated seek, the next block raises ``_RETRY``,
+        because the consumer will return them again.
 
-        A block also fails if the consumer has given up partitions of which it returned messages
-        since the last block, because their offsets can no longer be committed: the group has
-        revoked them, or the program has called ``seek()``, ``assign()``, ``unassign()`` or
-        ``incremental_unassign()``. To skip messages, seek before any was read since the last
-        block.
+        A block also fails if the consumer has lost a partition after it returned messages from
+        that partition since the last block. The block can then no longer commit their offsets.
+        The group may have revoked the partition, or your program may have called ``seek()``,
+        ``assign()``, ``unassign()`` or ``incremental_unassign()``. To skip messages, seek right
+        after a block, before you read.
 
         Parameters
         ----------
         consumer : Consumer, optional
-            The block commits its positions: the offsets after the last messages it has handed
-            over. It needs ``enable.auto.commit`` false and ``isolation.level`` read_committed (the
-            default). Only this thread may use it during the block.
+            The block commits the consumer's positions: the offsets after the last messages that it
+            returned. The consumer needs ``enable.auto.commit`` false and ``isolation.level``
+            read_committed (the default). During the block, only this thread may use the consumer.
         timeout : float, optional
             Seconds for each step (:meth:`init_transactions`, the consumer's offsets, the commit or
             the abort, seeking back); by default ``transaction.timeout.ms``, and twice that for the
-            first step. librdkafka may let the offsets take ``transaction.timeout.ms``, whatever
-            this timeout is.
+            first step. The consumer's offsets may take ``transaction.timeout.ms`` in librdkafka,
+            whatever this timeout is.
 
         Returns
         -------
@@ -713,14 +736,14 @@ cdef class Producer(Handle):
         ------
         KafkaException
             At the beginning or the end of the block, with a KafkaError as ``args[0]``.
-            ``fatal()``: make a new producer (another producer has the same ``transactional.id``,
-            say). ``_TIMED_OUT``: the commit continues; call ``commit_transaction()`` for its
-            outcome, and do not send the records again before. ``_ASSIGNMENT_LOST``: the group has
-            revoked partitions that the consumer had read. ``_STATE``: the program has given them
-            up. ``_RETRY``: no transaction was begun, because the consumer had to seek back; read
-            again and enter another block.
+            ``fatal()``: create a new producer (another producer has the same ``transactional.id``,
+            for example). ``_TIMED_OUT``: the commit continues; call ``commit_transaction()`` for
+            its outcome, and do not resend the records until then. ``_ASSIGNMENT_LOST``: the group
+            has revoked partitions that the consumer had read. ``_STATE``: the program has moved or
+            removed such partitions. ``_RETRY``: the block began no transaction, because the
+            consumer had to seek back; read again and enter another block.
         ClosedError
-            A RuntimeError: the producer was closed in the block, and the records were dropped.
+            A RuntimeError: the producer was closed in the block, which drops the records.
         ValueError
             The consumer's configuration is unsuitable.
         """
@@ -732,7 +755,7 @@ cdef class Producer(Handle):
         return Transaction(self, self._transactions, consumer, None if ms < 0 else ms / 1e3)
 
     def begin_transaction(self):
-        """Begin a transaction. Does not talk to the broker.
+        """Begin a transaction, without a request to the broker.
 
         Raises
         ------
@@ -741,19 +764,19 @@ cdef class Producer(Handle):
         self._transactions.begin(self)
 
     def send_offsets_to_transaction(self, positions, group_metadata, timeout=None):
-        """Commit a consumer's offsets with the transaction, and only with it (KIP-447).
+        """Commit a consumer's offsets if and when the transaction commits (KIP-447).
 
         Parameters
         ----------
         positions : list of TopicPartition
-            The offsets after the last processed records. The consumer must not commit itself
+            The offsets after the last processed records. The consumer itself must not commit
             (``enable.auto.commit=false``).
         group_metadata : bytes or str
             ``consumer.consumer_group_metadata()``; or the name of a group without members,
             which keeps offsets and their ``metadata`` for another program.
         timeout : float, optional
-            Seconds; by default the rest of ``transaction.timeout.ms``. Ctrl-C is noticed within
-            0.1 s; the call can then be repeated.
+            Seconds; by default the rest of ``transaction.timeout.ms``. Ctrl-C interrupts the call
+            within 0.1 s; you can then repeat the call.
 
         Raises
         ------
@@ -766,30 +789,33 @@ cdef class Producer(Handle):
         self.dispatch(NOW)
 
     def commit_transaction(self, timeout=None):
-        """Send queued records and commit; serves callbacks meanwhile.
+        """Send queued records and commit. Callbacks run in this call.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; by default ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s; repeat
-            the call to resume.
+            Seconds; by default ``transaction.timeout.ms``. Ctrl-C interrupts the call within
+            0.1 s; repeat the call to resume.
 
         Raises
         ------
         KafkaException
-            Also when ``publish()`` could not queue some records (too large, no room in time, ...)
-            and their Delivery was not checked: abort, or check the Delivery and send them again.
+            Also if ``publish()`` could not queue some records (too large, no room in time, ...)
+            and you did not check their Delivery: abort, or check the Delivery and resend them.
+        ClosedError
+            Another thread closes the producer. ``close()`` completes a commit that has begun, and
+            aborts any other transaction.
         """
         run(self._transactions.commit(self, timeout_ms(timeout, "timeout"), True))
 
     def abort_transaction(self, timeout=None):
-        """Abort the transaction: purge queued records and abort; serves callbacks meanwhile.
+        """Purge queued records and abort the transaction. Callbacks run in this call.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; by default ``transaction.timeout.ms``. Ctrl-C is noticed within 0.1 s, and
-            the call can be made again to resume.
+            Seconds; by default ``transaction.timeout.ms``. Ctrl-C interrupts the call within
+            0.1 s; repeat the call to resume.
 
         Raises
         ------
@@ -800,14 +826,14 @@ cdef class Producer(Handle):
     # -- closing
 
     def close(self, timeout=None):
-        """Abort an open transaction, or else flush; then free the producer.
+        """Abort an open transaction or flush, then free the producer.
 
-        A commit that has timed out is resumed instead. Ctrl-C, or another exception of a signal
-        handler that is not an ``Exception``, ends the wait for records and leaves the producer
-        open. The next transaction block first completes an abort that has begun. If Ctrl-C comes
-        later, when ``close()`` has already failed the remaining records or waits for librdkafka's
-        threads, the producer is closed anyway. A callback may call ``close()``. It waits for
-        callbacks that run in other threads. Two callbacks that close each other's producers need a
+        If a commit has timed out, ``close()`` resumes the commit instead of aborting. Ctrl-C, or
+        another signal handler's exception that is not an ``Exception``, ends the wait for records
+        and leaves the producer open. The next transaction block then first completes a started
+        abort. A later Ctrl-C, when ``close()`` has already failed the remaining records or waits
+        for librdkafka's threads, still closes the producer. A callback may call ``close()``, which
+        waits for callbacks in other threads. If two callbacks close each other's producers, pass a
         timeout.
 
         Parameters
@@ -816,24 +842,24 @@ cdef class Producer(Handle):
             Seconds to wait until every record has its outcome; by default until
             ``delivery.timeout.ms`` ends. Records without an outcome by then fail with
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
-            callbacks and Deliveries report that; a logged warning counts the records with neither.
-            Callbacks are not interrupted. If one of librdkafka's threads is stalled, a Delivery's
-            records that it holds fail with ``_DESTROY`` when it has ended. The Delivery's
-            callbacks then run in another thread, unless the interpreter ends first. ``close()``
-            logs the number of records that the stalled thread holds.
+            callbacks and Deliveries report the failure; a logged warning counts the records with
+            neither. The timeout does not interrupt callbacks. If a librdkafka thread is stalled,
+            the Delivery records that it holds fail with ``_DESTROY`` after the thread ends. The
+            Delivery's callbacks then run in another thread, unless the interpreter ends first.
+            ``close()`` logs the number of records that the stalled thread holds.
 
         Returns
         -------
         bool
-            False if the timeout ended before every record had its outcome, or if the transaction
-            could not be ended as above, which is logged. The producer is closed anyway.
-            librdkafka's threads may end later. Closing again returns the same.
+            False if the timeout ended before every record had its outcome, or if ``close()`` could
+            not end the transaction, which it logs. The producer is closed anyway. librdkafka's
+            threads may end later. Closing again returns the same value.
 
         Raises
         ------
         KafkaException
             ``_TIMED_OUT`` if a call in another thread did not end in time. The producer then stays
-            open, but other calls that waited meanwhile raise RuntimeError.
+            open, but other calls that waited during ``close()`` raise RuntimeError.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if not self.begin_close(deadline):
@@ -851,9 +877,8 @@ cdef class Producer(Handle):
                     self._finish(deadline, failures)
                 break
             except Exception as exception:
-                # A callback raised. The transaction must still end, and the following reports must
-                # be handled (only by the parent, if the callback has forked). Each exception
-                # uses up a report.
+                # A callback raised. Still end the transaction and handle the next reports (only
+                # in the parent, if the callback has forked). Each exception consumes one report.
                 raised = chain(raised, exception)
             except BaseException as exception:
                 # Ctrl-C, or a handler of SIGTERM that exits.
@@ -863,7 +888,7 @@ cdef class Producer(Handle):
                     raise chain(raised, exception)
                 raised = chain(raised, exception)
                 break
-        # The close cannot be undone any more: finish it, then raise.
+        # The close can no longer be undone: finish it, then raise.
         raised = self.finish_close(0, NULL, deadline, raised)
         if self._generation == ck_runtime_generation:
             try:
@@ -875,7 +900,7 @@ cdef class Producer(Handle):
         return not self._gave_up
 
     cdef int _finish(self, int64_t deadline, dict failures) except -1:
-        """End the transaction and flush. Collects failures, to log them later: a log may raise."""
+        """End the transaction and flush. Collect failures to log them later: logging may raise."""
         # Do not call the methods: a subclass may override them.
         run(self._transactions.end_open(self, deadline, True, failures))
         if failures:
@@ -884,7 +909,7 @@ cdef class Producer(Handle):
 
     cdef int _flush_or_purge(self, int64_t deadline) except -1:
         """Flush until the deadline, then fail the remaining records."""
-        # Reports whose callbacks are only delayed by another thread do not count as remaining.
+        # Do not count reports whose callbacks only wait for another thread.
         if (self.flush_until(deadline) and self._ptr is not NULL
                 and self._publisher.undelivered(self) > 0):
             if not self._publisher.purged_until:
@@ -894,18 +919,18 @@ cdef class Producer(Handle):
         return 0
 
     cdef int _log_failures(self, dict failures) except -1:
-        """Log these failures, and the failed records that no callback and no Delivery reports."""
+        """Log these failures, and failed records that neither callback nor Delivery reports."""
         cdef ck_event_t *first
         for failure, error in failures.items():
             _log.warning("%s: %s: %s", self._label, failure, error.str())
-        cdef int64_t untold = ck_queue_take_untold(self._events, &first)
+        cdef int64_t unreported = ck_queue_take_unreported(self._events, &first)
         if first is not NULL:
             topic = (<ck_notice_t *>first).text.decode()
             error = error_from(<rd_kafka_resp_err_t>first.code, NULL)
             ck_event_destroy(first)
             _log.warning("%s: %d record(s) were not delivered, and the program did not "
                          "check them; the first one to %s: %s",
-                         self._label, untold, topic, error.str())
+                         self._label, unreported, topic, error.str())
         if self._publisher.unreported:
             _log.warning("%s: %d record(s) have no delivery report, probably because a thread of "
                          "librdkafka is stalled; they may have been delivered", self._label,
@@ -923,7 +948,7 @@ cdef class Producer(Handle):
 
 cdef int data_of(object data, str argument, const void **ptr, size_t *size,
                  Py_buffer *buffer) except -1:
-    """Set the address and size of a value or key. 1: the caller must release the buffer."""
+    """Set a value's or key's address and size. Returns 1 if the caller must release the buffer."""
     cdef Py_ssize_t length
     if PyBytes_CheckExact(data):
         ptr[0] = PyBytes_AS_STRING(data)
@@ -939,8 +964,8 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
             PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
         except BufferError as error:  # from produce() a BufferError means a full queue
             raise TypeError(f"{argument}: expected a contiguous buffer: {error}") from None
-        # An empty buffer may have no address, which would make it a null.
-        ptr[0] = buffer.buf if buffer.len else <const void *>b""
+        # An empty buffer may have a NULL address, which would mean a tombstone or no key.
+        ptr[0] = <const void *>buffer.buf if buffer.len else <const void *>b""
         size[0] = buffer.len
         return 1
     else:
@@ -955,12 +980,12 @@ cdef bint is_data(object data) noexcept:
 
 
 def delivery_callback(Producer producer not None):
-    """The ``on_delivery`` of the configuration, or None."""
+    """Return the configured ``on_delivery``, or None."""
     return producer._on_delivery[0]
 
 
 cdef object frozen(object data):
-    """The data for a delivery callback, as an immutable object."""
+    """Return an immutable copy of the data for a delivery callback."""
     return data if data is None or isinstance(data, (bytes, str)) else bytes(data)
 
 

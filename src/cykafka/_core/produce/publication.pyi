@@ -1,9 +1,10 @@
-from collections.abc import Generator
-from typing import Any, final
+from collections.abc import Generator, Sequence
+from typing import final
 
+from cykafka._core.arrow.read import _ArrowData
 from cykafka._core.client.call import Call
 from cykafka._core.produce.delivery import Delivery
-from cykafka._core.produce.producer import Producer
+from cykafka._core.produce.producer import Producer, _Column, _ColumnOfHeaders, _Numbers
 from cykafka._core.produce.transaction import Transactions
 
 @final
@@ -15,18 +16,18 @@ class Publication:
 
 def publication(
     producer: Producer,
-    topic: Any,
-    values: Any,
+    topic: str | Sequence[str],
+    values: _Column | None,
     *,
-    keys: Any = None,
-    headers: Any = None,
-    timestamps: Any = None,
-    partitions: Any = None,
+    keys: _Column | None = None,
+    headers: _ColumnOfHeaders | None = None,
+    timestamps: _Numbers | None = None,
+    partitions: _Numbers | None = None,
 ) -> Publication: ...
 def arrow_publication(
     producer: Producer,
     topic: str | None,
-    data: Any,
+    data: _ArrowData,
     *,
     key: str | None = None,
     value: str | None = "value",

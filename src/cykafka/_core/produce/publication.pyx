@@ -29,7 +29,7 @@ cdef class Publication:
         Returns
         -------
         bool or None
-            True: all records are handed over. False: the queue is full. None: call again.
+            True: librdkafka has all records. False: the queue is full. None: call again.
         """
         return self._producer._publisher.step(self._producer, self._batch)
 
@@ -81,7 +81,7 @@ def flush(Producer producer not None, timeout):
             return left
         call = new_step(producer, CK_CALL_FLUSH, ms)
         call.c.events = producer._events
-        # The loop that serves may be blocked: the wait ends all the same.
+        # The wait must end even if the serving loop is blocked.
         call._deadline = deadline_after(ms + SLICE)
         yield call
 

@@ -1,9 +1,10 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_flight_t, ck_headers_t, ck_publish_t, ck_report_t
+from cykafka._core.clib.csrc cimport ck_inflight_t, ck_headers_t, ck_publish_t, ck_report_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
-from cykafka._core.client.handle cimport Handle, Role
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
 from cykafka._core.common.message cimport Message
 from cykafka._core.produce.columns cimport Columns
 from cykafka._core.produce.delivery cimport Delivery
@@ -28,10 +29,10 @@ cdef class Batch:
 
     cdef int borrow_large(self, object kept) except -1
 
-# The callback of a record that gets its report without a call of Python. It gets every report,
+# Gets the reports of a producer's single records, without a call of Python. It gets every report,
 # also with delivery.report.only.error.
 cdef class Receiver:
-    cdef int receive(self, object error, Message message) except -1
+    cdef int receive(self, object future, object error, Message message) except -1
 
 cdef class Publisher(Role):
     cdef Transactions _transactions
@@ -41,10 +42,12 @@ cdef class Publisher(Role):
     cdef Topic last_topic
     # queue.buffering.max.kbytes, in bytes.
     cdef int64_t _room
+    # If not None, the single records have futures in place of callbacks, and this gets them.
+    cdef Receiver receiver
     # Whether callbacks of single records run only for failed records.
     cdef bint only_errors
     # The memory of the reports in flight, which is freed with the queue of events.
-    cdef ck_flight_t *flight
+    cdef ck_inflight_t *inflight
     # The time until which close() waits for the reports of purged records, ms; 0: it has
     # not purged.
     cdef int64_t purged_until

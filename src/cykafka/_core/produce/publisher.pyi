@@ -2,7 +2,7 @@ from typing import final
 
 from typing_extensions import disjoint_base
 
-from cykafka._core.client.handle import Role
+from cykafka._core.client.role import Role
 
 @disjoint_base
 class Topic: ...

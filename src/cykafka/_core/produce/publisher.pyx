@@ -8,7 +8,7 @@ from cykafka._core.clib.csrc cimport (
     CK_DELIVERY_RELEASE,
     CK_EVENT_REPORT,
     CK_KIND_TOPIC,
-    CK_SLOT_FLIGHT,
+    CK_SLOT_INFLIGHT,
     ck_bytes_t,
     ck_callback_poll,
     ck_callback_report,
@@ -18,19 +18,21 @@ from cykafka._core.clib.csrc cimport (
     ck_delivery_close,
     ck_delivery_t,
     ck_event_t,
-    ck_flight_lost,
-    ck_flight_new,
+    ck_inflight_lost,
+    ck_inflight_new,
     ck_publish,
     ck_publish_t,
     ck_queue_attach,
+    ck_queue_pop,
     ck_queue_push,
-    ck_queue_turn,
+    ck_queue_serving,
+    ck_queue_t,
     ck_report_t,
     ck_runtime_count,
     ck_runtime_generation,
     ck_runtime_now_ms,
-    ck_turn_ended,
-    ck_turn_kick,
+    ck_serving_count,
+    ck_serving_interrupt,
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_PURGE_F_INFLIGHT,
@@ -50,10 +52,12 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_new,
     rd_kafka_topic_t,
 )
-from cykafka._core.client.handle cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Handle, Role
+from cykafka._core.client.callbacks cimport drop_event
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Role
 from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after, plain_str, str_argument
 from cykafka._core.common.config cimport int_conf
-from cykafka._core.common.errors cimport check_doing
+from cykafka._core.common.errors cimport check_doing, write_unraisable
 from cykafka._core.common.message cimport (
     Message,
     in_flight_destroy,
@@ -62,7 +66,7 @@ from cykafka._core.common.message cimport (
 )
 from cykafka._core.common.partition cimport c_name
 from cykafka._core.produce.columns cimport Columns, items_of
-from cykafka._core.produce.delivery cimport Delivery, delivery_new, delivery_tell
+from cykafka._core.produce.delivery cimport Delivery, Ledger, delivery_new, delivery_notify
 from cykafka._core.produce.transaction cimport Transactions
 
 from cykafka._core.common.errors import ClosedError, KafkaError
@@ -73,7 +77,7 @@ cdef enum:
     # bytes, 0 to 10 % at 100, 10 % at 300, 40 % at 1000 and more. For smaller values, releasing
     # them costs as much as the copy.
     BORROW_FROM = 64
-    # Up to this many records are handed over with the GIL: releasing it would double the cost.
+    # Pass up to this many records with the GIL: releasing it would double the cost.
     FEW = 4
     # The time of handing over records between two checks for signals, ms.
     HAND_OVER_MS = 50
@@ -130,10 +134,9 @@ cdef class Batch:
         return 0
 
 
-@cython.no_gc
 cdef class Receiver:
 
-    cdef int receive(self, object error, Message message) except -1:
+    cdef int receive(self, object future, object error, Message message) except -1:
         raise NotImplementedError
 
 
@@ -152,25 +155,26 @@ cdef class Publisher(Role):
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1:
         """Register a producer's callbacks, before Handle.start()."""
         self._room = 1024 * <int64_t>int_conf(conf, "queue.buffering.max.kbytes", 0)
-        if self.flight is NULL:  # an earlier __init__ that raised may have made it
-            self.flight = ck_flight_new(sizeof(in_flight_t))
-        if self.flight is NULL:
+        if self.inflight is NULL:  # an earlier __init__ that raised may have made it
+            self.inflight = ck_inflight_new(sizeof(in_flight_t))
+        if self.inflight is NULL:
             raise MemoryError
         # It lives as long as the queue of events, which delivers the reports.
-        ck_queue_attach(handle._events, CK_SLOT_FLIGHT, self.flight)
+        ck_queue_attach(handle._events, CK_SLOT_INFLIGHT, self.inflight)
         # Always request reports: without them flush() waits in steps of 10 ms, and costs more.
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
         return 0
 
-    cdef void wake(self, Handle handle) noexcept nogil:
-        ck_turn_kick(ck_queue_turn(handle._events))
+    cdef void wake(self, ck_queue_t *events) noexcept nogil:
+        ck_serving_interrupt(ck_queue_serving(events))
 
-    cdef int serve(self, Handle handle, ck_event_t *event) except -1:
+    cdef int serve(self, object client, ck_event_t *event) except -1:
         if event.kind == CK_EVENT_REPORT:
             return self.deliver(<ck_report_t *>event)
-        return delivery_tell(handle, event)
+        return delivery_notify(client, event)
 
-    cdef int serve_loop(self, Handle handle, loop) except -1:
+    cdef int serve_loop(self, object client) except -1:
+        cdef Handle handle = client
         # While another thread serves, it also runs the callbacks, so reports keep their order.
         watch = handle._watch
         served = self.serve_reports(handle)
@@ -187,28 +191,27 @@ cdef class Publisher(Role):
         # The report begins the in_flight_t that librdkafka carried with the record.
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
-        cdef bint receives = False
         on_delivery = error = None
         try:
             if report.event.code:
                 error = KafkaError(report.event.code)
             on_delivery = <object>sent.on_delivery
-            receives = isinstance(on_delivery, Receiver)
-            if error is None and self.only_errors and not receives:
+            if error is None and self.only_errors and self.receiver is None:
                 on_delivery = None
             else:
                 message = message_delivered(sent)
         finally:
             in_flight_destroy(sent)
-        if receives:
-            (<Receiver>on_delivery).receive(error, message)
+        if self.receiver is not None:
+            self.receiver.receive(on_delivery, error, message)
         elif on_delivery is not None:
             on_delivery(error, message)
         return 0
 
-    cdef int64_t undelivered(self, Handle handle) noexcept:
+    cdef int64_t undelivered(self, object client) noexcept:
         # A record whose report has been served is no longer undelivered, even if its callback has
         # not run.
+        cdef Handle handle = client
         cdef int64_t left
         cdef size_t queued
         with nogil:
@@ -220,12 +223,30 @@ cdef class Publisher(Role):
             if rd_kafka_queue_length(handle._wait_queue) == queued:
                 return left
 
-    cdef int release(self, Handle handle) except -1:
+    cdef int release(self, object client) except -1:
+        cdef Handle handle = client
         try:
             handle.end_watch()
         finally:
             self.drop_reports(handle)
             self.release_topics()
+        return 0
+
+    cdef int abandon(self, object client) except -1:
+        cdef Handle handle = client
+        cdef ck_event_t *event
+        while handle._events is not NULL:
+            event = ck_queue_pop(handle._events)
+            if event is NULL:
+                break
+            # The program may still await the record's future.
+            if event.kind == CK_EVENT_REPORT and self.receiver is not None:
+                try:
+                    self.deliver(<ck_report_t *>event)
+                except BaseException as exception:
+                    write_unraisable(exception, handle)
+            else:
+                drop_event(event)
         return 0
 
     cdef int purge(self, Handle handle) except -1:
@@ -258,7 +279,7 @@ cdef class Publisher(Role):
                 ck_callback_poll(rk, 10)
             left = self.undelivered(handle)
         self.unreported = left
-        lost = ck_flight_lost(self.flight)
+        lost = ck_inflight_lost(self.inflight)
         while lost is not NULL:
             following = lost.next
             ck_queue_push(handle._events, lost)
@@ -358,7 +379,7 @@ cdef class Publisher(Role):
     # -- batches
 
     cdef Delivery send(self, Handle handle, Batch batch, int64_t ms):
-        """Hand over a batch; wait up to so many ms for room."""
+        """Hand over a batch; wait at most `ms` for room."""
         if batch.c.cnt > FEW:
             self.serve_reports(handle)
         self.begin(handle, batch)
@@ -379,11 +400,10 @@ cdef class Publisher(Role):
         batch.delivery = delivery_new(handle, batch.c.cnt, batch.topic)
         if batch.kept is not None:
             batch.delivery._ledger._kept = batch.kept
-            batch.delivery._ledger.lend(CK_DELIVERY_RELEASE)
         return 0
 
     cdef object step(self, Handle handle, Batch batch):
-        """Hand over records without waiting, for STEP_MS. True: all records are handed over.
+        """Pass records to librdkafka without waiting, for STEP_MS. True: all records are passed.
         False: the queue is full. None: call again."""
         cdef rd_kafka_resp_err_t err
         rk = handle.enter()
@@ -398,9 +418,14 @@ cdef class Publisher(Role):
         """Fail the records that were not handed over; `raised` is what ended the call, if
         anything."""
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
+        cdef Ledger ledger = batch.delivery._ledger
         if isinstance(raised, ClosedError):
             err = RD_KAFKA_RESP_ERR__DESTROY
-        ck_delivery_close(batch.delivery._ledger._ptr, err)
+        ck_delivery_close(ledger._ptr, err)
+        # If each record has its outcome already, as when all are too large, no call may serve an
+        # event for a long time.
+        if batch.kept is not None and not ledger.add_reference(CK_DELIVERY_RELEASE):
+            ledger._kept = None
         self._transactions.note_incomplete(batch.delivery)
         if raised is not None:
             try:
@@ -438,7 +463,7 @@ cdef class Publisher(Role):
             with nogil:
                 # Read this before trying the queue: later another thread may make room and leave
                 # no event.
-                ended = ck_turn_ended(ck_queue_turn(handle._events))
+                ended = ck_serving_count(ck_queue_serving(handle._events))
                 err = ck_publish(rk, publish, delivery, HAND_OVER_MS)
             handle.leave()
             if not err:

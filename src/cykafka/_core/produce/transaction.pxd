@@ -18,6 +18,8 @@ cdef class Transactions:
     # The call that librdkafka continues in the background. Until it is repeated and has ended,
     # librdkafka rejects every other one.
     cdef int pending
+    # The number of transactions that were begun.
+    cdef int64_t _number
     # Whether the last transaction was aborted.
     cdef bint aborted
     # Deliveries of this transaction with records that could not be queued, or None.
@@ -41,6 +43,8 @@ cdef class Transactions:
     cdef int check_complete(self) except -1
     cdef int note_refused(self) except -1
     cdef int note_incomplete(self, Delivery delivery) except -1
+    cdef bint has_calls(self) noexcept
+    cdef bint has_ended(self, int64_t number, int call) noexcept
     cdef int note(self, Call step) except -1
     cdef object resume(self, Handle handle, int call, int64_t ms)
     cdef int64_t deadline_of(self, int64_t ms) noexcept

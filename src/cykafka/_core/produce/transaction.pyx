@@ -18,7 +18,7 @@ from cykafka._core.clib.csrc cimport (
     ck_delivery_failed,
     ck_event_destroy,
     ck_event_t,
-    ck_queue_take_untold,
+    ck_queue_take_unreported,
     ck_runtime_generation,
     ck_runtime_now_ms,
 )
@@ -44,14 +44,17 @@ from cykafka._core.common.arguments cimport (
     plain_str,
     slice_end,
 )
-from cykafka._core.common.config cimport int_conf
+from cykafka._core.common.config cimport int_conf, text_conf
 from cykafka._core.common.errors cimport chain, check_error, take_error
 from cykafka._core.common.partition cimport c_name, partitions_to
 from cykafka._core.produce.delivery cimport Delivery
 
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 
 
+# What close() could not end: the second if it was a commit.
+_NOT_ENDED = ("the open transaction could not be aborted",
+              "the commit of the transaction did not end")
 # librdkafka expects another call, or another thread is in the same call.
 _CONFLICTS = (<int>RD_KAFKA_RESP_ERR__CONFLICT, <int>RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS)
 
@@ -67,6 +70,9 @@ cdef class Transactions:
         self._steps = []
 
     cdef int configure(self, rd_kafka_conf_t *conf) except -1:
+        if text_conf(conf, "transactional.id") == "":
+            # No broker accepts it, and librdkafka asks until its timeout.
+            raise ValueError("transactional.id: expected a name or None, got a blank text")
         self.timeout_ms = int_conf(conf, "transaction.timeout.ms", 60000)
         return 0
 
@@ -97,6 +103,7 @@ cdef class Transactions:
             raise KafkaException(failure)
         self.begun = True
         self.aborted = False
+        self._number += 1
         self._incomplete = None
         self._refused = 0
         return 0
@@ -186,8 +193,9 @@ cdef class Transactions:
         cdef Call step
         cdef bint conflict = True
         cdef bint begun = self.begun and call != CALL_INIT
+        cdef int64_t number = self._number
         while True:
-            if begun and not self.begun and self.aborted == (call == CALL_ABORT):
+            if begun and self.has_ended(number, call):
                 return None  # a callback or a signal handler has ended it, as by close()
             if conflict:
                 while True:
@@ -202,9 +210,11 @@ cdef class Transactions:
             self._steps.append(step)
             try:
                 yield step
-            except:
+            except BaseException as raised:
                 if not step.is_started():
                     self.note(step)
+                if begun and isinstance(raised, ClosedError) and self.has_ended(number, call):
+                    return None  # close() has ended it
                 raise
             self.note(step)  # before any callback, which may raise
             if not step.c.entered:
@@ -225,7 +235,9 @@ cdef class Transactions:
                         self._senders or self._sending):
                     return failure
             elif not failure.retriable():
-                return failure
+                # Another thread or task may have ended it first, as close() does.
+                yield from self.note_others(handle)
+                return None if begun and self.has_ended(number, call) else failure
             if ck_runtime_now_ms() >= deadline:
                 return failure
             if in_thread:
@@ -234,6 +246,15 @@ cdef class Transactions:
                 continue
             # If the slice ended early, the error is temporary: serve for the rest of the slice.
             yield pause(handle, max(0, min(started + SLICE, deadline) - ck_runtime_now_ms()))
+
+    cdef bint has_calls(self) noexcept:
+        """Whether a thread or a task makes a transaction call."""
+        return bool(self._steps) or self._senders > 0 or bool(self._sending)
+
+    cdef bint has_ended(self, int64_t number, int call) noexcept:
+        """Whether a call of this kind has ended the transaction with this number."""
+        return (number == self._number and not self.begun
+                and self.aborted == (call == CALL_ABORT))
 
     cdef int note(self, Call step) except -1:
         """Update the state by the outcome of a call, if no other thread or task has done so."""
@@ -244,7 +265,8 @@ cdef class Transactions:
         if not step.c.entered:
             return 0
         if error is not NULL:
-            if <int>rd_kafka_error_code(error) not in _CONFLICTS:
+            if <int>rd_kafka_error_code(error) not in _CONFLICTS and (
+                    self.begun or step.c.kind == CK_CALL_INIT_TRANSACTIONS):
                 self.pending = (call_of(step.c.kind) if rd_kafka_error_is_retriable(error)
                                 else CALL_NONE)
             return 0
@@ -261,12 +283,12 @@ cdef class Transactions:
         """An operation: wait for the calls that other threads and tasks make, and update the state
         by their outcomes."""
         cdef Call step
-        while self._steps:
-            step = self._steps[0]
-            if ck_call_wait(step.c, 0):
-                self.note(step)
-            else:
-                yield pause(handle, 1)
+        for step in tuple(self._steps):
+            while step in self._steps and handle._generation == ck_runtime_generation:
+                if ck_call_wait(step.c, 0):
+                    self.note(step)
+                else:
+                    yield pause(handle, 1)
 
     def settle(self, Handle handle not None, int64_t deadline):
         """An operation: wait for an interrupted send_offsets_to_transaction(), because librdkafka
@@ -315,24 +337,33 @@ cdef class Transactions:
         transaction."""
         cdef int64_t until = ck_runtime_now_ms() + self.timeout_ms
         cdef bint begun = self.begun
+        cdef bint committing, others
         if handle._generation != ck_runtime_generation:
             return False  # the transaction is the parent's
         if deadline >= 0:
             until = min(until, deadline)
-        if self.pending == CALL_COMMIT:
-            # Such a commit can only be completed.
-            error = yield from self.repeat(handle, CALL_COMMIT, until, in_thread)
-            if error is not None:
-                failures["the commit of the transaction "
-                         + ("did not end" if error.retriable() else "has failed")] = error
-        if self.begun and self.pending != CALL_COMMIT:
-            error = yield from self.repeat(handle, CALL_ABORT, until, in_thread)
-            if error is not None:
-                # A commit of another thread or task may have come first.
-                yield from self.note_others(handle)
-                if not self.begun or self.pending == CALL_COMMIT:
-                    return (yield from self.end_open(handle, deadline, in_thread, failures))
-                failures["the open transaction could not be aborted"] = error
+        while self.begun:
+            committing = self.pending == CALL_COMMIT  # such a commit can only be completed
+            others = self.has_calls()
+            error = yield from self.repeat(
+                handle, CALL_COMMIT if committing else CALL_ABORT, until, in_thread)
+            if error is None:
+                failures.pop(_NOT_ENDED[committing], None)
+                break
+            # A call of another thread or task may have ended the transaction, or may end it soon.
+            others = others or self.has_calls()  # or it ended after it had refused this one
+            yield from self.note_others(handle)
+            if error in _CONFLICTS and others and ck_runtime_now_ms() < until:
+                yield pause(handle, 1)  # send_offsets_to_transaction() is not among the steps
+                continue
+            if self.begun and committing:
+                failures[_NOT_ENDED[True] if error.retriable()
+                         else "the commit of the transaction has failed"] = error
+                if self.pending == CALL_COMMIT:
+                    break
+            elif self.begun and self.pending != CALL_COMMIT:
+                failures[_NOT_ENDED[False]] = error
+                break
         return begun and not self.begun
 
     def init(self, Handle handle not None, int64_t ms, bint in_thread):
@@ -353,7 +384,7 @@ cdef class Transactions:
         self.check_outside()
         _raise((yield from self.repeat(handle, CALL_ABORT, self.deadline_of(ms), in_thread)))
         # close() does not warn about records that the program itself has aborted.
-        ck_queue_take_untold(handle._events, &first)
+        ck_queue_take_unreported(handle._events, &first)
         ck_event_destroy(first)
 
     cdef object fatal_error(self, Handle handle):

@@ -2,7 +2,7 @@
 
 It begins the transaction, commits at its end, and aborts if it raises. With a consumer it commits
 the consumer's positions with the records. If the block fails, or cannot begin, the consumer seeks
-back. DESIGN.md (Transaction blocks) has the reasons.
+back. docs/design/batches.md (Transaction blocks) has the reasons.
 """
 import logging
 
@@ -80,7 +80,7 @@ cdef class Transaction:
             self._producer, deadline_after(<int64_t>(self._timeout * 1e3)), in_thread)
         if error is not None:
             raise KafkaException(error)
-        # A cancellation that came meanwhile is raised here, before there is a transaction.
+        # A cancellation is raised here, before the transaction begins.
         yield pause(self._producer, 0)
 
     def _begin(self):

@@ -1,66 +1,34 @@
-"""Samples of a cluster's groups: committed offsets, ends of partitions, members, errors."""
+"""Samples of a cluster's groups, and the rates and courses of lag from successive samples."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import TypeVar
 
-from cykafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from cykafka.admin import (
-    AdminClient,
-    ClusterMetadata,
-    ConsumerGroupDescription,
-    OffsetSpec,
-    PartitionMetadata,
-)
-from cykafka.cli.connection import Brokers
-from cykafka.cli.failures import Failed, reason
-from cykafka.cli.lag import members_by_partition
+from cykafka import ConsumerGroupState, KafkaException
+from cykafka.admin import AdminClient
+from cykafka.cli.cluster.administration import Cluster, Outcomes
+from cykafka.cli.cluster.connection import Brokers
+from cykafka.cli.cluster.lag import Position, describe_groups, find_positions, list_groups
+from cykafka.cli.terminal.failures import Failed, reason
 
-__all__ = ["Group", "Key", "Position", "Sample", "Sampler"]
+__all__ = ["History", "Row", "Sample", "SampledGroup", "Sampler", "by_group", "sparkline"]
 
-Key = tuple[str, str, int]
-"""Group, topic and partition."""
+_T = TypeVar("_T", int, float)
+_Key = tuple[str, str, int]
 
-_T = TypeVar("_T")
-# A request may wait for a coordinator that answers just before the timeout.
-_GRACE_S = 1.0
+# A course has one value for each sample.
+_LENGTH = 120
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
-    """A group's position in a partition."""
-
-    group: str
-    topic: str
-    partition: int
-    committed: int | None = None
-    """the committed offset; None if there is none"""
-    end: int | None = None
-    """the offset after the last record; None if it is not known"""
-    client_id: str | None = None
-    """the member that has the partition"""
-    error: str | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.group, self.topic, self.partition
-
-    @property
-    def lag(self) -> int | None:
-        """Records after the committed offset; None if it or the end is not known."""
-        if self.committed is None or self.end is None:
-            return None
-        return max(0, self.end - self.committed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
+class SampledGroup:
     """A consumer group."""
 
     name: str
@@ -77,7 +45,7 @@ class Sample:
     """a monotonic clock, for rates"""
     time_s: float
     """seconds since the epoch"""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SampledGroup, ...] = ()
     positions: tuple[Position, ...] = ()
     errors: tuple[str, ...] = ()
     """errors of the whole cluster, such as a coordinator that did not list its groups"""
@@ -108,165 +76,184 @@ class Sampler:
         self._topics = topics
 
     def sample(self) -> Sample:
-        """Ask the brokers; this blocks.
+        """Send requests to the brokers. Blocks.
 
         Raises
         ------
         Failed
-            No broker answers. The next call may succeed.
+            No broker responds. The next call may succeed.
         """
-        metadata = self._brokers.metadata(self._client)
-        listed, errors = self._listed()
-        described, failed = self._described(list(listed))
-        committed, without = self._committed(list(listed))
-        members = {name: members_by_partition(described.get(name)) for name in listed}
-        keys = {
-            (name, each)
-            for name in listed
-            for each in {*committed.get(name, {}), *members[name]}
-            if _matches(each.topic, self._topics)
-        }
-        ends = self._ends({each for _, each in keys}, metadata)
+        cluster = Cluster(self._brokers, self._client)
+        outcomes = Outcomes(shown=False)
+        try:
+            listed = list_groups(cluster, outcomes)
+        except KafkaException as error:
+            raise Failed(f"cannot list the groups: {reason(error)}") from None
+        names = [name for name in listed if _matches(name, self._groups)]
+        described = describe_groups(cluster, names, outcomes)
+        found = find_positions(
+            cluster,
+            names,
+            described,
+            outcomes,
+            has_topic=lambda topic: _matches(topic, self._topics),
+            wait=False,  # it would hold up the page
+        )
         # The positions are taken now: the rates are those of the ends.
         clock_s, time_s = time.monotonic(), time.time()
-        positions = []
-        for name, each in sorted(keys):
-            offset, trouble = committed.get(name, {}).get(each, (None, None))
-            end, doubt = ends[each]
-            member = members[name].get(each)
-            positions.append(
-                Position(
-                    group=name,
-                    topic=each.topic,
-                    partition=each.partition,
-                    committed=offset,
-                    end=end,
-                    client_id=member.client_id if member else None,
-                    error=doubt or trouble,
-                )
-            )
         groups = [
-            Group(
+            SampledGroup(
                 name=name,
-                state=_state(described[name].state if name in described else state),
+                state=_word((described.get(name) or listed[name]).state),
                 members=len(described[name].members) if name in described else 0,
-                error=without.get(name) or failed.get(name),
+                error=outcomes.error(name),
             )
-            for name, state in listed.items()
+            for name in names
         ]
         if self._topics:  # groups that do not read these topics are left out
-            kept = {group for group, _ in keys}
+            kept = {position.group for position in found}
             groups = [group for group in groups if group.name in kept or group.error]
         return Sample(
             clock_s=clock_s,
             time_s=time_s,
             groups=tuple(groups),
-            positions=tuple(positions),
-            errors=errors,
+            positions=tuple(found),
+            errors=tuple(outcomes.errors.get(None, ())),
         )
-
-    def _listed(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The state of each group that matches, by its name, and the errors of brokers."""
-        try:
-            listing = self._wait(
-                self._client.list_consumer_groups(request_timeout=self._brokers.timeout)
-            )
-        except (KafkaException, FutureTimeoutError) as error:
-            raise Failed(f"cannot list the groups: {_text(error)}") from None
-        states = {
-            each.group_id: getattr(each, "state", None)
-            for each in listing.valid or ()
-            if _matches(each.group_id, self._groups)
-        }
-        errors = (f"a broker cannot list groups: {reason(each)}" for each in listing.errors or ())
-        return dict(sorted(states.items())), tuple(errors)
-
-    def _wait(self, future: Future[_T]) -> _T:
-        return future.result(self._brokers.timeout + _GRACE_S)
-
-    def _results(
-        self, futures: Mapping[Any, Future[_T]], what: str
-    ) -> tuple[dict[Any, _T], dict[Any, str]]:
-        """The results that came, and the errors of the others."""
-        results, errors = {}, {}
-        for key, future in futures.items():
-            try:
-                results[key] = self._wait(future)
-            except (KafkaException, FutureTimeoutError) as error:
-                errors[key] = f"{what}: {_text(error)}"
-        return results, errors
-
-    def _described(
-        self, names: list[str]
-    ) -> tuple[dict[str, ConsumerGroupDescription], dict[str, str]]:
-        if not names:
-            return {}, {}
-        futures = self._client.describe_consumer_groups(
-            names, request_timeout=self._brokers.timeout
-        )
-        return self._results(futures, "no members")
-
-    def _committed(
-        self, names: list[str]
-    ) -> tuple[dict[str, dict[TopicPartition, tuple[int | None, str | None]]], dict[str, str]]:
-        """For each group and partition the committed offset and its error."""
-        futures: dict[str, Future[ConsumerGroupTopicPartitions]] = {}
-        for name in names:  # librdkafka takes one group at a time; the requests run together
-            futures |= self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name)], request_timeout=self._brokers.timeout
-            )
-        results, errors = self._results(futures, "no offsets")
-        found = {
-            name: {
-                each: (
-                    each.offset if each.offset >= 0 else None,
-                    f"no offset: {reason(each.error)}" if each.error else None,
-                )
-                for each in result.topic_partitions or ()
-            }
-            for name, result in results.items()
-        }
-        return found, errors
-
-    def _ends(
-        self, partitions: Iterable[TopicPartition], metadata: ClusterMetadata
-    ) -> dict[TopicPartition, tuple[int | None, str | None]]:
-        """The end of each partition, and its error."""
-        found: dict[TopicPartition, tuple[int | None, str | None]] = {}
-        wanted = {}
-        for each in partitions:
-            known = metadata.topics.get(each.topic)
-            partition = known and known.partitions.get(each.partition)
-            if not partition:
-                found[each] = None, "deleted"
-            elif partition.leader < 0:
-                found[each] = None, "no leader"
-            else:
-                wanted[each] = OffsetSpec.latest()
-                found[each] = None, _out_of_sync(partition)
-        if wanted:
-            results, errors = self._results(
-                self._client.list_offsets(wanted, request_timeout=self._brokers.timeout), "no end"
-            )
-            for each, result in results.items():
-                found[each] = result.offset, found[each][1]
-            for each, text in errors.items():
-                found[each] = None, text
-        return found
-
-
-def _text(error: BaseException) -> str:
-    return reason(error) or "no answer in time"  # a time-out of a future has no text
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _state(state: Any) -> str:
-    return str(state.name).lower().replace("_", " ") if state is not None else "unknown"
+def _word(state: ConsumerGroupState) -> str:
+    return state.name.lower().replace("_", " ")
 
 
-def _out_of_sync(partition: PartitionMetadata) -> str | None:
-    replicas, in_sync = len(partition.replicas), len(partition.isrs)
-    return f"{in_sync} of {replicas} in sync" if in_sync < replicas else None
+# -- rates and courses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the page: a partition that a group reads, or all partitions of a group's topic."""
+
+    group: str
+    topic: str
+    partition: int | None
+    """None for all partitions of the topic"""
+    partitions: int = 1
+    lag: int | None = None
+    produced_s: float | None = None
+    """records a second that arrive in the partition; None if not known yet"""
+    consumed_s: float | None = None
+    """records a second that the group commits; None if not known yet"""
+    course: tuple[int, ...] = ()
+    """the lag in the latest samples, the oldest first"""
+    client_id: str | None = None
+    state: str = ""
+    errors: tuple[str, ...] = ()
+
+
+class History:
+    """The latest samples of each partition."""
+
+    def __init__(self) -> None:
+        self._clock_s: float | None = None
+        self._positions: dict[_Key, Position] = {}
+        self._courses: dict[_Key, deque[int]] = {}
+
+    def add(self, sample: Sample) -> list[Row]:
+        """The rows after a further sample, in the order of their names."""
+        seconds = 0.0 if self._clock_s is None else sample.clock_s - self._clock_s
+        groups = {group.name: group for group in sample.groups}
+        positions = {
+            (position.group, position.topic, position.partition): position
+            for position in sample.positions
+        }
+        courses = {}
+        rows = []
+        for key, now in positions.items():
+            course = courses[key] = self._courses.get(key) or deque(maxlen=_LENGTH)
+            if now.lag is not None:
+                course.append(now.lag)
+            rows.append(_row(self._positions.get(key), now, seconds, course, groups[now.group]))
+        read = {position.group for position in sample.positions}
+        rows += [_row_of_group(group) for group in sample.groups if group.name not in read]
+        self._clock_s, self._positions, self._courses = sample.clock_s, positions, courses
+        return rows
+
+
+def _row(
+    before: Position | None,
+    now: Position,
+    seconds: float,
+    course: Iterable[int],
+    group: SampledGroup,
+) -> Row:
+    return Row(
+        group=now.group,
+        topic=now.topic,
+        partition=now.partition,
+        lag=now.lag,
+        produced_s=_rate(before.end if before else None, now.end, seconds),
+        consumed_s=_rate(before.committed if before else None, now.committed, seconds),
+        course=tuple(course),
+        client_id=now.client_id,
+        state=group.state,
+        errors=tuple(filter(None, (group.error, now.error))),
+    )
+
+
+def _row_of_group(group: SampledGroup) -> Row:
+    """The row of a group that reads nothing."""
+    errors = tuple(filter(None, (group.error,)))
+    return Row(
+        group=group.name, topic="", partition=None, partitions=0, state=group.state, errors=errors
+    )
+
+
+def by_group(rows: Iterable[Row]) -> list[Row]:
+    """One row for each group and topic."""
+    together: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        together.setdefault((row.group, row.topic), []).append(row)
+    return [
+        Row(
+            group=group,
+            topic=topic,
+            partition=None,
+            partitions=sum(part.partitions for part in parts),
+            lag=_total([part.lag for part in parts]),
+            produced_s=_total([part.produced_s for part in parts]),
+            consumed_s=_total([part.consumed_s for part in parts]),
+            course=_added([part.course for part in parts]),
+            state=parts[0].state,
+            errors=tuple(dict.fromkeys(error for part in parts for error in part.errors)),
+        )
+        for (group, topic), parts in together.items()
+    ]
+
+
+def sparkline(values: Sequence[int], width: int) -> str:
+    """The latest values as bars; the highest bar is the highest of them."""
+    latest = values[-width:] if width else ()
+    top = max(latest, default=0)
+    return "".join(_BARS[(len(_BARS) - 1) * value // top] if top else _BARS[0] for value in latest)
+
+
+def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
+    """None also if the offset went back: the group was reset, or the topic was made anew."""
+    if before is None or now is None or seconds <= 0 or now < before:
+        return None
+    return (now - before) / seconds
+
+
+def _total(values: list[_T | None]) -> _T | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def _added(courses: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sum of courses that end together."""
+    from_the_end = zip_longest(*map(reversed, courses), fillvalue=0)
+    return tuple(map(sum, from_the_end))[::-1]

@@ -17,10 +17,9 @@ from textual.events import Resize
 from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static
 
-from cykafka.cli.failures import Failed, Status
-from cykafka.cli.printable import printable
-from cykafka.cli.top.history import History, Row, by_group, sparkline
-from cykafka.cli.top.sampling import Sample
+from cykafka.cli.terminal.failures import Failed, Status
+from cykafka.cli.terminal.texts import printable
+from cykafka.cli.top.sampling import History, Row, Sample, by_group, sparkline
 
 __all__ = ["TopApp"]
 
@@ -128,7 +127,7 @@ class TopApp(App[None]):
             placeholder="part of a group's or topic's name; Esc clears", id="filter", compact=True
         )
         self._stop = threading.Event()
-        # A daemon: the end of the program must not wait for an answer of the brokers.
+        # A daemon, so that the program's exit does not wait for a broker response.
         self.sampling = threading.Thread(target=self._take_samples, name="top", daemon=True)
 
     def compose(self) -> ComposeResult:
@@ -141,8 +140,8 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         # Without a handler the process would end at once and leave the terminal as it is.
-        for each in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(each, self.action_interrupt)
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self.action_interrupt)
         self._table.focus()
         self._show()
         self.sampling.start()

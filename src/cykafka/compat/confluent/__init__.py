@@ -1,21 +1,22 @@
-"""cykafka as ``confluent_kafka``, for code that imports that name and cannot be changed.
+"""cykafka as ``confluent_kafka``, for code that imports that name and that you cannot change.
 
     from cykafka.compat import confluent
     confluent.install()  # before anything imports confluent_kafka
 
-or, without a change of the code::
+or, without changing the code::
 
     python -m cykafka.compat.confluent script.py arguments ...
 
-``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``, ``serialization`` and
-so on are then cykafka's. The modules that cykafka lacks (``schema_registry``, ``avro``, ...) are
-Python code and come from the installed confluent-kafka package; they import cykafka's
+Then cykafka provides ``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``,
+``serialization`` and so on. The modules that cykafka lacks (``schema_registry``, ``avro``, ...)
+are Python code. They come from the installed confluent-kafka package and import cykafka's
 ``confluent_kafka``. The compiled module of that package is never loaded.
 
-``confluent_kafka.version()`` and ``__version__`` name the release with this interface, because
-code compares them with the release that it needs. ``cykafka.version()`` is cykafka's version, and
-``confluent_kafka.__file__`` its path. ``libversion()`` is the loaded librdkafka's version.
-``importlib.metadata`` is not changed: it knows the installed confluent-kafka, if any.
+``confluent_kafka.version()`` and ``__version__`` return the confluent_kafka release with this
+interface, because code compares them with the release that it needs. ``cykafka.version()`` returns
+cykafka's version, and ``confluent_kafka.__file__`` is cykafka's path. ``libversion()`` returns the
+loaded librdkafka's version. ``importlib.metadata`` still reports the installed confluent-kafka, if
+any.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["INTERFACE_VERSION", "install", "uninstall"]
 INTERFACE_VERSION = "2.16.1"
 
 _NAME = "confluent_kafka"
-# confluent_kafka's modules that are modules of cykafka.
+# confluent_kafka's modules that cykafka also contains.
 _SAME = (
     "admin",
     "aio",
@@ -44,7 +45,7 @@ _SAME = (
     "serialization",
     "serializing_producer",
 )
-# confluent_kafka's private modules of the names that it exports elsewhere.
+# confluent_kafka's private modules, whose names it also exports elsewhere.
 _ADMIN_PARTS = (
     "_acl",
     "_cluster",
@@ -76,19 +77,19 @@ def install() -> None:
     Raises
     ------
     ImportError
-        The real confluent_kafka is already imported; its users would go on using it.
+        The real confluent_kafka is already imported, and its users would keep using it.
     """
     if _alias.is_installed():
         return
     _alias.check()
     _alias.uninstall()  # sys.modules may have been emptied
-    # Find the package without importing it: the modules that cykafka lacks come from its folder.
+    # Find the package without importing it: its directory contains the modules that cykafka lacks.
     found = importlib.util.find_spec(_NAME)
     folders = list(found.submodule_search_locations or ()) if found is not None else []
 
     def explain(fullname: str) -> str | None:
         if fullname.split(".")[1] in _SAME:
-            # A further search would load cykafka's files again, under another name.
+            # Searching further would load cykafka's files again, under another name.
             return f"cykafka has no module for {fullname}"
         if folders:
             return None
@@ -103,13 +104,13 @@ def install() -> None:
 def uninstall() -> None:
     """Undo install(): the next ``import confluent_kafka`` imports the installed package.
 
-    Code that has already imported cykafka by that name keeps it.
+    Code that has already imported cykafka by that name is not affected.
     """
     _alias.uninstall()
 
 
 def _modules(folders: list[str]) -> dict[str, ModuleType]:
-    """The modules to put into sys.modules."""
+    """Return the modules to put into sys.modules."""
     names = {name: getattr(cykafka, name) for name in cykafka.__all__}
     top = ModuleType(_NAME, cykafka.__doc__)
     top.__dict__.update(names)
@@ -128,7 +129,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
     for name in _SAME:
         modules[f"{_NAME}.{name}"] = importlib.import_module(f"cykafka.{name}")
     admin = modules[f"{_NAME}.admin"]
-    # confluent_kafka's compiled module has the classes of both modules.
+    # confluent_kafka's compiled module contains the classes of both modules.
     flat = {name: getattr(admin, name) for name in admin.__all__} | _constants(admin)
     for name in ("cimpl", "_model"):
         modules[f"{_NAME}.{name}"] = module = ModuleType(f"{_NAME}.{name}")
@@ -140,7 +141,7 @@ def _modules(folders: list[str]) -> dict[str, ModuleType]:
 
 
 def _constants(admin: ModuleType) -> dict[str, int]:
-    """The integers of confluent_kafka's compiled module, which define its enumerations."""
+    """Return the integers in confluent_kafka's compiled module, which define its enumerations."""
     families: dict[str, type[Enum]] = {
         "ACL_OPERATION": admin.AclOperation,
         "ACL_PERMISSION_TYPE": admin.AclPermissionType,
@@ -165,5 +166,5 @@ def _constants(admin: ModuleType) -> dict[str, int]:
 
 
 def _version() -> str:
-    """The confluent_kafka release with this interface."""
+    """Return the confluent_kafka release with this interface."""
     return INTERFACE_VERSION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cykafka.compat._script import run_script
+from cykafka.compat._alias import run_script
 from cykafka.compat.confluent import install
 
 USAGE = """\

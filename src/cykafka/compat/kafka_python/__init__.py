@@ -1,14 +1,14 @@
-"""kafka-python 0.9.5's API on librdkafka, for code that was written for it.
+"""kafka-python 0.9.5's API on librdkafka, for code that was written for kafka-python.
 
     from cykafka.compat import kafka_python
     kafka_python.install()  # before anything imports kafka
 
-or, without a change of the code::
+or, without changing the code::
 
     python -m cykafka.compat.kafka_python script.py arguments ...
 
-``kafka`` and its modules are then those of this package. ``docs/kafka-python.md`` lists each name,
-and what differs.
+Then this package provides ``kafka`` and its modules. ``docs/kafka-python.md`` lists each name and
+the differences.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import importlib
 import sys
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cykafka.compat._alias import Alias
 from cykafka.compat.kafka_python._handles import properties as _properties
+from cykafka.compat.kafka_python._later import explain_missing_name as _explain_missing_name
+from cykafka.compat.kafka_python._later import getattr_of as _getattr_of
 from cykafka.compat.kafka_python.client import KafkaClient
 from cykafka.compat.kafka_python.conn import KafkaConnection
 from cykafka.compat.kafka_python.consumer import (
@@ -57,6 +59,9 @@ __all__ = [
     "create_snappy_message",
 ]
 
+if not TYPE_CHECKING:  # type checkers would take any name for one of this module
+    __getattr__ = _getattr_of("kafka")
+
 __title__ = "kafka"
 __version__ = "0.9.5"  # whose interface this is
 
@@ -88,20 +93,20 @@ _MODULES = (
 def install(properties: Mapping[str, Any] | None = None) -> None:
     """Make ``import kafka`` import this package in this process from now on.
 
-    Calling it again changes the properties only.
+    Calling it again changes only the properties.
 
     Parameters
     ----------
     properties : mapping of str to object, optional
-        Properties of librdkafka for all clients, which kafka-python had no parameters for:
-        ``{"security.protocol": "SSL", ...}``. They replace what the parameters of a client say.
+        librdkafka properties for all clients, for settings that kafka-python lacked:
+        ``{"security.protocol": "SSL", ...}``. They take precedence over a client's parameters.
 
     Raises
     ------
     ImportError
-        Another kafka is already imported; its users would go on using it.
+        Another kafka is already imported, and its users would keep using it.
     cykafka.KafkaException
-        librdkafka does not have such a property, or refuses its value.
+        librdkafka does not know a property, or rejects its value.
     """
     if properties is not None:
         properties = dict(properties)
@@ -120,7 +125,7 @@ def install(properties: Mapping[str, Any] | None = None) -> None:
         if name.startswith("partitioner"):  # the document's misprint
             modules[f"kafka.partitionner{name.removeprefix('partitioner')}"] = module
     modules["kafka"].partitionner = modules["kafka.partitioner"]  # type: ignore[attr-defined]
-    _alias.install(modules, lambda name: f"{name} is not part of kafka-python {__version__}")
+    _alias.install(modules, _explain_missing_name)
 
 
 def uninstall() -> None:

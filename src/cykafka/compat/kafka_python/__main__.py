@@ -6,9 +6,10 @@ import sys
 from typing import Any
 
 from cykafka import KafkaException
-from cykafka.compat._script import run_script
+from cykafka.compat._alias import run_script
 from cykafka.compat.kafka_python import install
-from cykafka.internal import check_config, pairs
+from cykafka.internal import check_config
+from cykafka.internal.command_lines import pairs
 
 USAGE = """\
 usage: python -m cykafka.compat.kafka_python [-X name=value ...] script.py [argument ...]

@@ -1,4 +1,4 @@
-"""Fetch requests, answered from what one consumer reads ahead."""
+"""Answers fetch requests from records that one consumer prefetches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from typing import Any
 
 from cykafka import KafkaError, MessageBatch, TopicPartition
 from cykafka import Message as Record
-from cykafka.compat.kafka_python._errors import errno, failed_payload, is_unanswered
-from cykafka.compat.kafka_python._handles import Handles, Outage, open_meanwhile
-from cykafka.compat.kafka_python._limits import topic_name
+from cykafka.compat.kafka_python._handles import BrokerOutage, Handles, open_meanwhile
+from cykafka.compat.kafka_python._translation import (
+    errno,
+    failed_payload,
+    is_unanswered,
+    topic_name,
+)
 from cykafka.compat.kafka_python.common import (
     ConsumerFetchSizeTooSmall,
     FailedPayloadsError,
@@ -30,13 +34,13 @@ from cykafka.compat.kafka_python.util import kafka_bytestring
 
 # The bytes of a message around its key and value: offset, size, CRC, magic, attributes, lengths.
 _OVERHEAD = 8 + 4 + 4 + 1 + 1 + 4 + 4
-# The most records of one read.
+# The most records per read.
 _BATCH = 10_000
-# The most bytes that are read ahead: of the requested partitions, and of each other one.
+# The most prefetched bytes: for all requested partitions, and for each other partition.
 _AHEAD = 16 * 1024 * 1024
-# How long a request waits for the first answer of the brokers, s, even if it is to wait less.
+# How long a request waits for the brokers' first response, s, even if its own timeout is shorter.
 _FIRST_ANSWER_S = 5.0
-# How long a request waits for a sign of an outage, s, if there was one since the last request.
+# How long a request waits for a sign of an outage, s, if one occurred since the last request.
 _DOUBT_S = 2.0
 
 _new_message = partial(tuple.__new__, Message)
@@ -52,7 +56,7 @@ class _Chunk:
         self.offsets: list[int] = batch.offsets.tolist()
         self.keys = batch.keys()
         self.values = batch.values()
-        # The bytes of the first record, of the first two, and so on.
+        # The cumulative bytes: of the first record, of the first two, and so on.
         self.ends = list(
             accumulate(
                 _OVERHEAD + len(key or b"") + len(value or b"")
@@ -62,11 +66,11 @@ class _Chunk:
         self.begin = 0  # the records before it were dropped
 
     def size(self) -> int:
-        """The bytes of the records that are left."""
+        """Return the bytes of the remaining records."""
         return self.ends[-1] - (self.ends[self.begin - 1] if self.begin else 0)
 
     def records(self, end: int) -> Iterator[OffsetAndMessage]:
-        """The records that are left before the place `end`."""
+        """Yield the remaining records before the index `end`."""
         begin = self.begin
         messages = map(
             _new_message,
@@ -76,7 +80,7 @@ class _Chunk:
 
 
 class _Partition:
-    """What was read of a partition, from the offset of the last request on."""
+    """A partition's records that were read, from the offset of the last request on."""
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -89,7 +93,7 @@ class _Partition:
         self.error: KafkaError | None = None
 
     def failed(self) -> bool:
-        """Whether the error is next; the records before it come first."""
+        """Whether the error is next, because all records before it were returned."""
         return self.error is not None and not self.size
 
     def add(self, batch: MessageBatch) -> None:
@@ -101,7 +105,7 @@ class _Partition:
         self.at_end = self.was_awaited = False
 
     def move(self, offset: int) -> bool:
-        """Drop the records before an offset. False if the offset was not read."""
+        """Drop the records before an offset. Returns False if the offset was not read."""
         if not self.first <= offset <= self.next:
             return False
         self.first = offset
@@ -116,7 +120,7 @@ class _Partition:
         return True
 
     def messages(self, max_bytes: int) -> Iterator[OffsetAndMessage]:
-        """The records from the offset on, up to that many bytes; they stay until move()."""
+        """Yield records from the offset on, up to `max_bytes`. They stay here until move()."""
         parts = []
         for chunk in self.chunks:
             before = chunk.ends[chunk.begin - 1] if chunk.begin else 0
@@ -131,16 +135,16 @@ class _Partition:
 
 
 def _too_large() -> Iterator[OffsetAndMessage]:
-    """The part of a message that a request of too few bytes gets."""
+    """Raise like the partial message that a request for too few bytes gets."""
     raise ConsumerFetchSizeTooSmall("the next message is larger than max_bytes")
     yield
 
 
 class Fetcher:
-    """Answers fetch requests. Thread-safe; the requests wait for each other.
+    """Answers fetch requests. Thread-safe; requests run one at a time.
 
-    One consumer stays assigned to all partitions that are asked for. It reads on between the
-    requests, and begins again at another offset only if a request names one that it has not read.
+    One consumer stays assigned to all requested partitions. It keeps reading between requests. It
+    seeks only if a request names an offset that it has not read.
     """
 
     def __init__(self, handles: Handles) -> None:
@@ -150,7 +154,7 @@ class Fetcher:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._begins_anew = False
         self._pid = os.getpid()
-        self._outage = Outage()
+        self._outage = BrokerOutage()
 
     def fetch(
         self, requests: Sequence[FetchRequest], max_wait_time: int, min_bytes: int
@@ -161,9 +165,9 @@ class Fetcher:
         ----------
         requests : sequence of FetchRequest
         max_wait_time : int
-            The longest wait for `min_bytes`, ms; at most the client's timeout.
+            How long to wait for `min_bytes`, ms; at most the client's timeout.
         min_bytes : int
-            0: return what the brokers have now.
+            0: return the messages that the brokers have now.
         """
         if self._pid != os.getpid():  # another thread of the parent may have held the lock
             self._pid, self._lock = os.getpid(), threading.Lock()
@@ -178,15 +182,15 @@ class Fetcher:
                 ]
                 self._drop_idle(wanted)
                 return answers
-            except BaseException:  # Ctrl-C, too: records may be lost on their way
+            except BaseException:  # even Ctrl-C: records may be lost on their way
                 self._partitions.clear()
                 self._begins_anew = True
                 raise
 
     def _position(self, requests: Sequence[FetchRequest]) -> dict[tuple[str, int], _Partition]:
-        """The partitions of the requests, each at the offset of its request."""
+        """Return the requested partitions, each at the offset in its request."""
         consumer = self._handles.consumer(self._outage)
-        if consumer is not self._consumer:  # the client was closed meanwhile
+        if consumer is not self._consumer:  # the client was closed in between
             self._consumer = consumer
             self._partitions.clear()
             self._begins_anew = False
@@ -218,7 +222,7 @@ class Fetcher:
         return wanted
 
     def _wait(self, wanted: list[_Partition], seconds: float, min_bytes: int) -> None:
-        """Read until the partitions have `min_bytes`, or time is up."""
+        """Read until the partitions have `min_bytes`, or the timeout expires."""
         began = time.monotonic()
         doubt = False
         if sum(part.size for part in wanted) < _AHEAD and not all(part.size for part in wanted):
@@ -238,42 +242,34 @@ class Fetcher:
                 for part in silent:
                     part.was_awaited = True
                 return
-            # Answer now what the brokers have now, also if an offset does not exist.
+            # Return what the brokers have now, even if an offset does not exist.
             is_now = min_bytes <= 0 or any(part.error for part in wanted)
-            if is_now and all(
-                part.size or part.error or part.was_awaited or self._is_at_end(part)
-                for part in wanted
-            ):
+            if is_now and not silent:
                 return
             self._read(left)
 
     def _is_known(self, part: _Partition) -> bool:
-        """Whether the brokers have answered for the partition, or have had the time."""
-        return bool(
-            part.size
-            or part.error
-            or part.at_end
-            or part.was_awaited
-            or self._highwater(part) >= 0
-        )
+        """Whether the brokers have responded for the partition, or have had enough time."""
+        # The end may be known a moment before the records, which librdkafka queues afterwards.
+        return bool(part.size or part.error or part.was_awaited or self._is_at_end(part))
 
     def _is_at_end(self, part: _Partition) -> bool:
         return part.at_end or part.next >= self._highwater(part) >= 0
 
     def _highwater(self, part: _Partition) -> int:
-        """The end of the partition in the last answer of its leader; less than 0: none yet."""
+        """Return the partition's end in its leader's last response; negative before the first."""
         high: int = self._consumer.get_watermark_offsets(part.place, cached=True)[1]
         return high
 
     def _read(self, seconds: float) -> None:
-        """Read what there is, or wait so long for the first record or event."""
+        """Read all available records, or wait up to `seconds` for the first record or event."""
         consumer = self._consumer
         if not self._take(consumer.consume_batch(_BATCH, 0)) and seconds > 0:
             self._take(consumer.consume_batch(1, seconds))
             self._take(consumer.consume_batch(_BATCH, 0))
 
     def _take(self, batch: MessageBatch) -> bool:
-        """Keep records and note events. False if there are none."""
+        """Keep records and note events. Returns False if there are none."""
         if batch:
             self._outage.end()
             for key, part in _by_partition(batch):
@@ -297,9 +293,9 @@ class Fetcher:
         elif part is not None:
             part.error = error
         elif topic:  # an error of the topic
-            for (name, _), each in self._partitions.items():
+            for (name, _), affected in self._partitions.items():
                 if name == topic:
-                    each.error = error
+                    affected.error = error
 
     def _answer(
         self, request: FetchRequest, part: _Partition
@@ -315,7 +311,7 @@ class Fetcher:
         return FetchResponse(topic, request.partition, errno(error), highwater, messages)
 
     def _drop_idle(self, wanted: dict[tuple[str, int], _Partition]) -> None:
-        """Stop reading partitions that were not asked for and of which much was read."""
+        """Stop reading partitions that no request names and that have many prefetched bytes."""
         idle = [
             key
             for key, part in self._partitions.items()
@@ -328,7 +324,7 @@ class Fetcher:
 
 
 def _by_partition(batch: MessageBatch) -> Iterator[tuple[tuple[str, int], MessageBatch]]:
-    """The parts of a batch; the records of a partition mostly follow each other."""
+    """Split a batch by partition. A partition's records are mostly adjacent."""
     positions = batch.positions()
     if len(positions) == 1:
         yield (positions[0].topic, positions[0].partition), batch

@@ -1,4 +1,4 @@
-"""The librdkafka handles of a KafkaClient, made when they are first used."""
+"""A KafkaClient's librdkafka handles, created on first use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from cykafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka.admin import AdminClient
-from cykafka.compat.kafka_python._errors import errno, kafka_error
-from cykafka.compat.kafka_python._limits import text
+from cykafka.compat.kafka_python._translation import errno, text
 from cykafka.compat.kafka_python.common import (
     ConsumerCoordinatorNotAvailableCode,
     KafkaUnavailableError,
@@ -25,30 +24,31 @@ from cykafka.compat.kafka_python.common import (
     OffsetsLoadInProgressCode,
 )
 from cykafka.compat.kafka_python.common import KafkaError as OldError
+from cykafka.internal import kafka_error
 
 log = logging.getLogger("kafka.client")
 
 _Answer = TypeVar("_Answer")
 _Key = TypeVar("_Key")
-_Handle = TypeVar("_Handle", AdminClient, Producer, Consumer, "Group")
+_Handle = TypeVar("_Handle", AdminClient, Producer, Consumer, "GroupOffsets")
 
-# Properties of librdkafka for every client; see install().
+# librdkafka properties for every client; see install().
 properties: dict[str, Any] = {}
 
-# How often a wait looks whether all brokers are down, s.
+# How often a wait checks whether all brokers are down, s.
 _SLICE_S = 0.2
 # The longest wait for a broker after a produce request's own timeout, ms.
 _DELIVERY_MS = 10_000
-# How long "all brokers are down" holds, s: longer than librdkafka's pause between two attempts.
+# How long "all brokers are down" stays valid, s: longer than librdkafka's pause between attempts.
 _DOWN_S = 3.0
-# The longest wait for a group's coordinator and its answer, s, and between two attempts.
+# The longest wait for a group's coordinator and its response, s, and between two attempts.
 _COORDINATOR_S = 10.0
 _PAUSE_S = 0.05
 # The most groups whose consumers stay open. Each has threads and file descriptors.
 _GROUPS = 16
-# How long close() waits for a commit that no broker has answered, s.
+# How long close() waits for a pending commit, s.
 _LEAVE_S = 1.0
-# librdkafka's longest timeout of a request, s.
+# librdkafka's longest request timeout, s.
 _MOST_S = 3600.0
 _LAST_PORT = 65535
 _CODECS = ("none", "gzip", "snappy")
@@ -62,10 +62,10 @@ _exiting = False
 
 
 def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
-    """``host:port`` of each host, as ``collect_hosts()`` takes it, without impossible ports."""
+    """Return ``host:port`` per host, for ``collect_hosts()``, without impossible ports."""
     found = []
     for host, port in hosts:
-        if port > _LAST_PORT:  # librdkafka would connect to another one
+        if port > _LAST_PORT:  # librdkafka would connect to another port
             log.error("Cannot connect to %s: there is no port %d", host, port)
             continue
         found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -73,7 +73,7 @@ def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def _first(present: _Handle | None, made: _Handle) -> _Handle:
-    """The handle to keep: a signal handler may have made one while this one was being made."""
+    """Return the handle to keep: a signal handler may have created one at the same time."""
     if present is None:
         return made
     made.close()
@@ -82,9 +82,9 @@ def _first(present: _Handle | None, made: _Handle) -> _Handle:
 
 @contextlib.contextmanager
 def open_meanwhile() -> Iterator[None]:
-    """Raise KafkaUnavailableError if another thread closes the client within the block.
+    """Raise KafkaUnavailableError if another thread closes the client during the block.
 
-    At exit the block ends the thread, as the end of the interpreter does.
+    At interpreter exit, the block ends its thread, like the interpreter itself.
     """
     try:
         yield
@@ -96,10 +96,10 @@ def open_meanwhile() -> Iterator[None]:
         raise KafkaUnavailableError(str(error)) from error
 
 
-class Outage:
-    """Whether a handle cannot reach any broker, by the errors that it reports.
+class BrokerOutage:
+    """Tracks, from a handle's errors, whether the handle cannot reach any broker.
 
-    librdkafka reports that all brokers are down after each round of attempts to connect.
+    librdkafka reports that all brokers are down after each round of connection attempts.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Outage:
         self._seen_at = 0.0
 
     def note(self, error: KafkaError) -> None:
-        """The handle's error_cb. It calls the one of the properties, too."""
+        """The handle's error_cb. It also calls the error_cb in the properties."""
         if callable(properties.get("error_cb")):
             properties["error_cb"](error)
         self._seen_at = time.monotonic()
@@ -119,21 +119,21 @@ class Outage:
             self.reason = error.str()
 
     def end(self) -> None:
-        """A broker has answered."""
+        """Note that a broker has responded."""
         self._error = None
 
     def error(self) -> KafkaError | None:
-        """The error while all brokers are down."""
+        """Return an error while all brokers are down, else None."""
         return self._error if time.monotonic() < self._until else None
 
     def look(self, serve: Callable[[], object]) -> bool:
-        """Note the errors that have waited in the handle; `serve` takes them.
+        """Note the errors that are queued in the handle; `serve` polls them.
 
         Returns
         -------
         bool
-            Whether the handle reported an outage that may be over, because the handle was not
-            served for a while. error() does not return it.
+            Whether the handle reported an outage that may be over, because nobody polled the
+            handle for a while. error() does not return this outage.
         """
         seen_at, now = self._seen_at, time.monotonic()
         serve()
@@ -145,13 +145,13 @@ class Outage:
 
 
 class Admin:
-    """An AdminClient that is made when it is first used, and again after close(). Thread-safe.
+    """An AdminClient that is created on first use, and again after close(). Thread-safe.
 
     Parameters
     ----------
     config : dict
     timeout : float
-        The longest wait for an answer, s.
+        The longest wait for a response, s.
     """
 
     def __init__(self, config: dict[str, Any], timeout: float) -> None:
@@ -161,7 +161,7 @@ class Admin:
         self._timeout = timeout
         self._lock = threading.RLock()  # a signal handler may use the client, too
         self._client: AdminClient | None = None
-        self._outage = Outage()
+        self._outage = BrokerOutage()
 
     def _opened(self) -> AdminClient:
         with self._lock:
@@ -186,12 +186,12 @@ class Admin:
 
     @open_meanwhile()
     def ask(self, request: Callable[[AdminClient, float], _Answer]) -> _Answer:
-        """Call `request` with the client and a timeout in s, until it succeeds.
+        """Call `request` with the client and a timeout in s, until the request succeeds.
 
         Raises
         ------
         KafkaUnavailableError
-            All brokers are down, or none answered within the client's timeout.
+            All brokers are down, or none responded within the client's timeout.
         """
         client = self._opened()
         deadline = time.monotonic() + self._timeout
@@ -207,7 +207,7 @@ class Admin:
                 if self._outage.error() is not None or left <= patience:
                     text = f"All servers failed to process request: {self._outage.reason or error}"
                     raise KafkaUnavailableError(text) from error
-                patience *= 2  # a slow broker gets the time that it needs
+                patience *= 2  # gives a slow broker enough time
 
     @open_meanwhile()
     def answers(
@@ -215,9 +215,9 @@ class Admin:
         request: Callable[[AdminClient, float], Mapping[_Key, Future[_Answer]]],
         timeout: float | None = None,
     ) -> dict[_Key, _Answer | KafkaException]:
-        """The results of the client's futures, or their errors.
+        """Return the results of the client's futures, or their errors.
 
-        The wait ends if all brokers are down, or after the timeout in s: the error is then
+        The wait ends if all brokers are down, or after the timeout in s. The error is then
         ``_ALL_BROKERS_DOWN`` or ``_TIMED_OUT``.
         """
         client = self._opened()
@@ -245,28 +245,29 @@ class Admin:
         return results
 
 
-class Group:
-    """The offsets of a group, by a consumer that does not join it. Thread-safe.
+class GroupOffsets:
+    """Reads and commits a group's offsets with a consumer that never joins the group. Thread-safe.
 
-    An admin client is not used: the system's librdkafka goes on asking a coordinator that has
-    moved, and aborts the process if requests wait for a coordinator that was down.
+    This class does not use an admin client. With one, the system's librdkafka keeps sending
+    requests to a coordinator that has moved, and aborts the process if requests wait for a
+    coordinator that was down.
 
     Parameters
     ----------
     config : dict
     timeout : float
-        The longest wait for the coordinator's answer, s.
+        The longest wait for the coordinator's response, s.
     """
 
     def __init__(self, config: dict[str, Any], timeout: float) -> None:
         self.users = 0  # counted by Handles.group()
-        self._outage = Outage()
+        self._outage = BrokerOutage()
         self._timeout = timeout
-        self._asking: set[int] = set()  # the threads within a request
+        self._asking: set[int] = set()  # threads that are sending a request
         self._consumer = Consumer({**config, "error_cb": self._outage.note})
 
     def close(self, timeout: float = _LEAVE_S) -> None:
-        """Close the consumer. Wait so long for a commit that no broker has answered, s."""
+        """Close the consumer. Waits up to `timeout` s for a pending commit."""
         self._consumer.close(timeout)
 
     @open_meanwhile()
@@ -275,12 +276,12 @@ class Group:
         request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
         places: list[TopicPartition],
     ) -> list[TopicPartition]:
-        """Make a request about partitions, until the coordinator answers.
+        """Send a request about partitions, until the coordinator responds.
 
         Raises
         ------
         KafkaException
-            Also ``_ALL_BROKERS_DOWN``, as soon as librdkafka notices.
+            ``_ALL_BROKERS_DOWN`` as soon as librdkafka notices, and other errors.
         """
         deadline = time.monotonic() + self._timeout
         self._outage.look(self._serve)
@@ -298,9 +299,9 @@ class Group:
                 waits = cause is not None and cause.code() == KafkaError._TIMED_OUT
                 if left <= 0 or not (waits or errno(cause) in _NO_COORDINATOR):
                     raise
-                patience *= 2  # a slow coordinator gets the time that it needs
+                patience *= 2  # gives a slow coordinator enough time
             else:
-                errors = {errno(each.error) for each in found or ()}
+                errors = {errno(partition.error) for partition in found or ()}
                 self._outage.end()
                 if left <= 0 or errors.isdisjoint(_NO_COORDINATOR):
                     return found or []
@@ -308,7 +309,7 @@ class Group:
             self._serve()
 
     def _serve(self) -> None:
-        # A signal handler within this thread's commit may commit, but not poll.
+        # A signal handler that interrupts this thread's commit may commit, but not poll.
         if threading.get_ident() not in self._asking:
             self._consumer.poll(0)
 
@@ -325,8 +326,8 @@ class Group:
             self._asking.discard(thread)
 
 
-# kafka-python's programs often close nothing. At exit their handles are closed, after the
-# consumers and producers that use them: functions that are registered later are called earlier.
+# Programs for kafka-python often do not close their clients. atexit closes the handles after the
+# consumers and producers that use them, because it calls functions in reverse order.
 _existing: weakref.WeakSet[Handles] = weakref.WeakSet()
 
 
@@ -338,23 +339,23 @@ def _close_all() -> None:
         try:
             existing = list(_existing)
             break
-        except RuntimeError:  # a thread makes a client in this moment
+        except RuntimeError:  # a thread is creating a client
             continue
     for handles in existing:
         handles.close()
 
 
 class Handles:
-    """An admin client, a producer for each kind of request, and consumers.
+    """An admin client, one producer per kind of request, and consumers.
 
-    Thread-safe. A forked child makes its own handles.
+    Thread-safe. A forked child creates its own handles.
 
     Parameters
     ----------
     hosts : list of (str, int)
     client_id : bytes
     timeout : float or None
-        The longest wait for an answer, s.
+        The longest wait for a response, s.
     """
 
     def __init__(
@@ -369,7 +370,7 @@ class Handles:
     def _reset(self) -> None:
         self._admin = Admin(self._common(), self.timeout)
         self._lock = threading.RLock()  # a signal handler may use the client, too
-        self._groups: OrderedDict[str, Group] = OrderedDict()
+        self._groups: OrderedDict[str, GroupOffsets] = OrderedDict()
         self._producers: dict[tuple[int, int, int, int | None, bool], Producer] = {}
         self._consumer: Consumer | None = None
         self._pid = os.getpid()
@@ -385,10 +386,10 @@ class Handles:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            self._reset()  # librdkafka's threads exist in the parent only
+            self._reset()  # librdkafka's threads exist only in the parent
 
     def close(self) -> None:
-        """Close all handles. The next call makes new ones."""
+        """Close all handles. The next call creates new ones."""
         self._check_process()
         with self._lock:
             handles: list[Any] = [self._admin, *self._producers.values()]
@@ -406,12 +407,12 @@ class Handles:
 
     @property
     def admin(self) -> Admin:
-        """The client for metadata and offsets."""
+        """Return the client for metadata and offsets."""
         self._check_process()
         return self._admin
 
     def __del__(self) -> None:
-        # kafka-python's programs often leave their clients to the garbage collector.
+        # Programs for kafka-python often leave their clients to the garbage collector.
         if hasattr(self, "_pid"):  # not if __init__() has raised
             self.close()
 
@@ -425,7 +426,7 @@ class Handles:
         compresslevel: int | None,
         in_batches: bool = True,
     ) -> Producer:
-        """The producer for these settings; `timeout` in ms."""
+        """Return the producer for these settings; `timeout` in ms."""
         self._check_process()
         timeout = max(1, min(timeout, 900_000))
         acks = max(-1, min(acks, 1000))
@@ -456,38 +457,39 @@ class Handles:
     # -- consumers
 
     @contextlib.contextmanager
-    def group(self, name: str) -> Iterator[Group]:
-        """Use a group. Of those that are not in use, only the last ones stay open."""
+    def group(self, name: str) -> Iterator[GroupOffsets]:
+        """Use a group. Only the most recent idle groups stay open."""
         self._check_process()
         with self._lock:
             group = self._groups.get(name)
             if group is None:
                 config = {"group.id": name, "enable.auto.commit": False, **self._common()}
-                made = Group(config, min(self.timeout, _COORDINATOR_S))
+                made = GroupOffsets(config, min(self.timeout, _COORDINATOR_S))
                 group = self._groups[name] = _first(self._groups.get(name), made)
             group.users += 1
             self._groups.move_to_end(name)
             old = [
-                self._groups.pop(each)
-                for each in list(self._groups)[:-_GROUPS]
-                if not self._groups[each].users
+                self._groups.pop(oldest)
+                for oldest in list(self._groups)[:-_GROUPS]
+                if not self._groups[oldest].users
             ]
         try:
-            for each in old:
-                each.close()
+            for unused in old:
+                unused.close()
             yield group
         finally:
             with self._lock:
                 group.users -= 1
 
-    def consumer(self, outage: Outage) -> Consumer:
-        """The consumer, which no group knows. The first call names where it reports errors."""
+    def consumer(self, outage: BrokerOutage) -> Consumer:
+        """Return the consumer, which never joins a group. The first call sets where it reports
+        errors."""
         self._check_process()
         with self._lock:
             if self._consumer is None:
                 made = Consumer(
                     {
-                        # assign() needs a group's name. Nothing is committed to it.
+                        # assign() needs a group name. The consumer never commits to it.
                         "group.id": "kafka-python",
                         "enable.auto.commit": False,
                         "enable.auto.offset.store": False,

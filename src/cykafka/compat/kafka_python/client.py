@@ -20,16 +20,18 @@ from cykafka import (
     TopicPartition,
 )
 from cykafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, OffsetSpec
-from cykafka.compat.kafka_python._errors import (
+from cykafka.compat.kafka_python._fetch import Fetcher
+from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
+from cykafka.compat.kafka_python._message_sets import MessageSet, message_set
+from cykafka.compat.kafka_python._translation import (
+    check_numbers,
+    check_payloads,
     errno,
     failed_payload,
     is_unanswered,
-    kafka_error,
+    text,
+    topic_name,
 )
-from cykafka.compat.kafka_python._fetch import Fetcher
-from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
-from cykafka.compat.kafka_python._limits import check_numbers, check_payloads, text, topic_name
-from cykafka.compat.kafka_python._messages import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     BrokerMetadata,
     BufferUnderflowError,
@@ -62,7 +64,7 @@ from cykafka.compat.kafka_python.common import (
 )
 from cykafka.compat.kafka_python.conn import DEFAULT_SOCKET_TIMEOUT_SECONDS, collect_hosts
 from cykafka.compat.kafka_python.util import kafka_bytestring
-from cykafka.internal import commit_within
+from cykafka.internal import commit_within, kafka_error
 
 __all__ = ["KafkaClient"]
 
@@ -71,14 +73,15 @@ log = logging.getLogger("kafka.client")
 Name = str | bytes
 Callback = Callable[[Any], Any] | None
 
-# How long a metadata request waits for a topic that the brokers create on its account, s. Brokers
-# without ZooKeeper call it unknown meanwhile; those of kafka-python's time said "no leader".
+# How long a metadata request waits for a topic that it makes the brokers create, s. Until then
+# brokers without ZooKeeper report an unknown topic; brokers of kafka-python's time said "no
+# leader".
 _CREATION_S = 1.0
 _SLOW_CREATION_S = 10.0
 _PAUSE_S = 0.05
 # The longest wait for the metadata that a producer lacks, s.
 _REFRESH_S = 5.0
-# How long offsets are looked up again while the leader is new, s.
+# How long to keep looking up offsets while the leader is new, s.
 _NEW_LEADER_S = 5.0
 
 _NO_LEADER = {LeaderNotAvailableError.errno, NotLeaderForPartitionError.errno}
@@ -90,8 +93,8 @@ _EARLIEST = -2
 class KafkaClient:
     """A connection to a cluster.
 
-    Its requests go through librdkafka, which connects when it is needed, finds the leaders and
-    follows them. Thread-safe.
+    Sends requests through librdkafka, which connects on demand, finds the leaders and follows
+    leader changes. Thread-safe.
 
     Parameters
     ----------
@@ -99,15 +102,15 @@ class KafkaClient:
         ``host:port``, separated by commas; the port defaults to 9092.
     client_id : str or bytes
     timeout : float or None
-        The longest wait for an answer, s; None is 120 s. Requests fail earlier if no broker can
-        be reached.
+        The longest wait for a response, s; None means 120 s. Requests fail earlier if all brokers
+        are unreachable.
     correlation_id : int
         Kept for subclasses; librdkafka numbers its requests itself.
 
     Raises
     ------
     KafkaUnavailableError
-        No broker answered.
+        No broker responded.
 
     Attributes
     ----------
@@ -156,7 +159,7 @@ class KafkaClient:
         self._handles.close()
 
     def copy(self) -> KafkaClient:
-        """A client with the same settings and metadata, and connections of its own."""
+        """Return a client with the same settings and metadata, and its own connections."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._prepare(list(self.hosts), self.client_id, self.timeout, self.correlation_id)
@@ -186,7 +189,7 @@ class KafkaClient:
         return bool(self.topic_partitions.get(kafka_bytestring(topic)))
 
     def get_partition_ids_for_topic(self, topic: Name) -> list[int]:
-        """The known partitions of a topic, in order; empty for an unknown topic."""
+        """Return a topic's known partitions, in order; empty for an unknown topic."""
         return sorted(self.topic_partitions.get(kafka_bytestring(topic), ()))
 
     def reset_topic_metadata(self, *topics: Name) -> None:
@@ -202,7 +205,7 @@ class KafkaClient:
         self.topic_partitions.clear()
 
     def ensure_topic_exists(self, topic: Name, timeout: float = 30) -> None:
-        """Wait until a topic exists; a broker with auto.create.topics.enable creates it.
+        """Wait until a topic exists. A broker with auto.create.topics.enable creates it.
 
         Parameters
         ----------
@@ -213,9 +216,9 @@ class KafkaClient:
         Raises
         ------
         KafkaTimeoutError
-            The topic has no leaders in time.
+            The topic did not get leaders in time.
         UnknownTopicOrPartitionError
-            The brokers have not created the topic within 10 s.
+            The brokers did not create the topic within 10 s.
         """
         begun = time.monotonic()
         deadline = begun + timeout
@@ -231,12 +234,13 @@ class KafkaClient:
                     raise
 
     def load_metadata_for_topics(self, *topics: Name) -> None:
-        """Ask the brokers for metadata, and keep it.
+        """Request metadata from the brokers, and store it.
 
         Parameters
         ----------
         *topics : str or bytes
-            None: all topics. Errors of a topic are then logged, not raised.
+            Without topics: all topics. The client then logs a topic's errors instead of raising
+            them.
 
         Raises
         ------
@@ -245,7 +249,7 @@ class KafkaClient:
         LeaderNotAvailableError
             A topic is being created.
         KafkaUnavailableError
-            No broker answered.
+            No broker responded.
         """
         names = [kafka_bytestring(topic) for topic in topics]
         response = self.send_metadata_request(names)
@@ -263,7 +267,7 @@ class KafkaClient:
                 log.error("Error loading topic metadata for %s: %s", topic.topic, type(error))
                 continue
             self.topic_partitions[topic.topic] = {
-                each.partition: each for each in topic.partitions
+                partition.partition: partition for partition in topic.partitions
             }
             for partition in topic.partitions:
                 self._note_leader(partition)
@@ -283,7 +287,7 @@ class KafkaClient:
         )
 
     def _get_leader_for_partition(self, topic: bytes, partition: int) -> BrokerMetadata:
-        """The leader; raises UnknownTopicOrPartitionError or LeaderNotAvailableError."""
+        """Return the leader. Raises UnknownTopicOrPartitionError or LeaderNotAvailableError."""
         key = TopicAndPartition(topic, partition)
         leader = self.topics_to_brokers.get(key)
         if leader is None:
@@ -301,12 +305,12 @@ class KafkaClient:
         fail_on_error: bool = True,
         callback: Callback = None,
     ) -> MetadataResponse:
-        """Ask for the metadata of topics, or of all.
+        """Request the metadata of some topics, or of all topics.
 
         Parameters
         ----------
         payloads : sequence of str or bytes
-            Topics; none: all topics.
+            The topics; empty for all topics.
         fail_on_error, callback
             Have no effect, as in kafka-python.
 
@@ -319,7 +323,7 @@ class KafkaClient:
         Raises
         ------
         KafkaUnavailableError
-            No broker answered.
+            No broker responded.
         """
         with _encoding():
             names = [topic_name(topic) for topic in payloads]
@@ -333,7 +337,7 @@ class KafkaClient:
         return MetadataResponse(list(brokers.values()), topics)
 
     def _metadata(self, topic: str | None) -> ClusterMetadata:
-        """The metadata of a topic, or of all. Wait for a topic that the brokers may create."""
+        """Return the metadata of one topic or all. Waits for a topic that brokers may create."""
         deadline = time.monotonic() + _CREATION_S
         while True:
             answer = self._handles.admin.ask(
@@ -355,18 +359,19 @@ class KafkaClient:
         fail_on_error: bool = True,
         callback: Callback = None,
     ) -> list[Any]:
-        """Send messages, all of them at once, and wait for their outcome.
+        """Send messages, all at once, and wait for their outcome.
 
         Parameters
         ----------
         payloads : sequence of ProduceRequest
-            Not two for the same partition. Compressed messages are unpacked, and librdkafka
+            At most one per partition. The client unpacks compressed messages, and librdkafka
             compresses the batch with their codec.
         acks : int
-            0: do not wait for the brokers; 1: for the leader; -1: for all in-sync replicas.
+            0: do not wait for the brokers; 1: wait for the leader; -1: wait for all in-sync
+            replicas.
         timeout : int
-            The longest wait of the leader for the replicas, ms. A message that no broker takes
-            fails 10 s after that (earlier if the client's timeout is shorter).
+            How long the leader waits for the replicas, ms. A message that no broker accepts fails
+            10 s after that (earlier if the client's timeout is shorter).
         fail_on_error : bool
             Raise the first error, or return it.
         callback : callable, optional
@@ -375,28 +380,30 @@ class KafkaClient:
         Returns
         -------
         list of ProduceResponse or FailedPayloadsError
-            In the order of `payloads`; empty with `acks` 0. The payload of a FailedPayloadsError
-            has the messages that were perhaps not stored.
+            In the order of `payloads`; empty with `acks` 0. A FailedPayloadsError's payload
+            contains the messages that the brokers may not have stored.
 
         Raises
         ------
         FailedPayloadsError
-            The brokers did not answer.
+            The brokers did not respond.
         BrokerResponseError
-            The brokers refused the messages; the subclass says why.
+            The brokers rejected the messages; the subclass says why.
         KafkaUnavailableError, UnsupportedCodecError, TypeError
         """
         responses = [
             self._settle(*sent, acks, timeout) for sent in self._publish(payloads, acks, timeout)
         ]
         if acks == 0:
-            responses = [each for each in responses if isinstance(each, FailedPayloadsError)]
+            responses = [
+                response for response in responses if isinstance(response, FailedPayloadsError)
+            ]
         return self._checked(responses, fail_on_error, callback)
 
     def _publish(
         self, payloads: Sequence[ProduceRequest], acks: int, timeout: int
     ) -> list[tuple[ProduceRequest, MessageSet, Delivery | FailedPayloadsError]]:
-        """Send the messages of all payloads, or none if a partition does not exist."""
+        """Send the messages of all payloads. Sends none if a partition does not exist."""
         unavailable = None
         try:
             self._check_partitions(payloads)
@@ -431,7 +438,7 @@ class KafkaClient:
         acks: int,
         timeout: int,
     ) -> ProduceResponse | FailedPayloadsError:
-        """Wait for the messages of a payload. Send those again that may be accepted now: their
+        """Wait for a payload's messages. Resend messages that brokers may accept now: their
         partition is new to the producer, or their batch was too large."""
         if isinstance(delivery, FailedPayloadsError):
             return delivery
@@ -440,8 +447,8 @@ class KafkaClient:
         for codes, in_batches in (
             # The partition is newer than the producer's metadata.
             ((KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC), True),
-            # librdkafka's batch may be larger than the topic's max.message.bytes, though no
-            # message is. kafka-python's messages had no batch.
+            # librdkafka's batch may exceed the topic's max.message.bytes, although each message
+            # is smaller. kafka-python did not send batches.
             ((KafkaError.MSG_SIZE_TOO_LARGE,), False),
         ):
             places = [place for place, error in failures.items() if error.code() in codes]
@@ -462,7 +469,7 @@ class KafkaClient:
                         topic_name(topic), again.values, keys=again.keys, partitions=partition
                     )
                 )
-            offset = min((each for each in (offset, found) if each >= 0), default=-1)
+            offset = min((known for known in (offset, found) if known >= 0), default=-1)
             for place in places:
                 del failures[place]
             failures.update({places[index]: error for index, error in failed.items()})
@@ -472,8 +479,10 @@ class KafkaClient:
         for error in failures.values():
             if is_unanswered(error):
                 return failed_payload(left, KafkaException(error))
-        # An error that a new attempt may mend counts more than one that stays.
-        numbers = sorted(map(errno, failures.values()), key=lambda each: each not in _NO_LEADER)
+        # A retriable error takes precedence over a permanent one.
+        numbers = sorted(
+            map(errno, failures.values()), key=lambda number: number not in _NO_LEADER
+        )
         response = _Refused(topic, partition, numbers[0], -1)
         response.payload = left
         return response
@@ -486,20 +495,20 @@ class KafkaClient:
         max_wait_time: int = 100,
         min_bytes: int = 4096,
     ) -> list[Any]:
-        """Get messages. librdkafka reads ahead, so most requests are answered at once.
+        """Fetch messages. librdkafka prefetches, so most requests return at once.
 
         Parameters
         ----------
         payloads : sequence of FetchRequest
-            Partitions, offsets and the most bytes of each.
+            Partitions, offsets and the most bytes per partition.
         fail_on_error : bool
             Raise the first error, or return it.
         callback : callable, optional
             Maps each response.
         max_wait_time : int
-            The longest wait for `min_bytes`, ms; at most the client's timeout.
+            How long to wait for `min_bytes`, ms; at most the client's timeout.
         min_bytes : int
-            Of all partitions. 0: do not wait for messages that do not exist yet.
+            The minimum for all partitions together. 0: do not wait for new messages.
 
         Returns
         -------
@@ -511,10 +520,8 @@ class KafkaClient:
         ------
         OffsetOutOfRangeError, UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
-            self._check_partitions(payloads)
+        self._check(payloads, "iqi", "partition", "offset", "max_bytes")
         check_numbers("ii", max_wait_time=max_wait_time, min_bytes=min_bytes)
-        check_payloads(payloads, "iqi", "partition", "offset", "max_bytes")
         responses = self._fetcher.fetch(payloads, max_wait_time, min_bytes)
         return self._checked(responses, fail_on_error, callback)
 
@@ -530,8 +537,8 @@ class KafkaClient:
         ----------
         payloads : sequence of OffsetRequest
             `time`: -1 for the end, -2 for the beginning, or ms since the epoch for the first
-            message at that time or later (the end, if there is none). `max_offsets`: with -1 and
-            more than 1, also the beginning.
+            message at that time or later (the end, if there is none). If `time` is -1 and
+            `max_offsets` is more than 1, the response also contains the beginning.
         fail_on_error : bool
             Raise the first error, or return it.
         callback : callable, optional
@@ -540,15 +547,13 @@ class KafkaClient:
         Returns
         -------
         list of OffsetResponse or FailedPayloadsError
-            In the order of `payloads`. ``offsets`` is a tuple, the highest first.
+            In the order of `payloads`. ``offsets`` is a tuple, highest first.
 
         Raises
         ------
         UnknownTopicOrPartitionError, FailedPayloadsError, ...
         """
-        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
-            self._check_partitions(payloads)
-        check_payloads(payloads, "iqi", "partition", "time", "max_offsets")
+        self._check(payloads, "iqi", "partition", "time", "max_offsets")
         # In 0.9.5's request other negative times are older than every segment: no offset.
         found = self._list_offsets(
             {_key(payload): payload.time for payload in payloads if payload.time >= _EARLIEST}
@@ -557,15 +562,17 @@ class KafkaClient:
         for payload in payloads:
             if payload.time == _LATEST and payload.max_offsets > 1:
                 more[_key(payload)] = _EARLIEST
-            elif found.get(_key(payload)) == -1:  # no message is as late as that
+            elif found.get(_key(payload)) == -1:  # all messages are older
                 more[_key(payload)] = _LATEST
         added = self._list_offsets(more)
         responses = []
         for payload in payloads:
             key = _key(payload)
-            results = [each[key] for each in (found, added) if key in each]
-            offsets = tuple(each for each in results if isinstance(each, int) and each != -1)
-            failed = [each for each in results if isinstance(each, KafkaException)]
+            results = [answers[key] for answers in (found, added) if key in answers]
+            offsets = tuple(
+                result for result in results if isinstance(result, int) and result != -1
+            )
+            failed = [result for result in results if isinstance(result, KafkaException)]
             if failed:
                 responses.append(_refused(payload, failed[0], OffsetResponse, ()))
             else:
@@ -588,14 +595,14 @@ class KafkaClient:
         deadline = time.monotonic() + _NEW_LEADER_S
         while True:
             answers = self._handles.admin.answers(partial(_list_offsets, wanted))
-            for each, answer in answers.items():
-                found[each.topic.encode(), each.partition] = (
+            for partition, answer in answers.items():
+                found[partition.topic.encode(), partition.partition] = (
                     answer if isinstance(answer, KafkaException) else answer.offset
                 )
-            # After such an error the client looks for the leader, so the next answer is better.
+            # After such an error the client looks for the leader, so the next response is better.
             wanted = {
-                each: wanted[each]
-                for each, answer in answers.items()
+                partition: wanted[partition]
+                for partition, answer in answers.items()
                 if isinstance(answer, KafkaException) and errno(kafka_error(answer)) in _NO_LEADER
             }
             if not wanted or time.monotonic() > deadline:
@@ -617,7 +624,7 @@ class KafkaClient:
         ----------
         group : str or bytes
         payloads : sequence of OffsetCommitRequest
-            An offset is that of the next message to read; 0 or more.
+            The offset of the next message to read; 0 or more.
         fail_on_error : bool
             Raise the first error, or return it.
         callback : callable, optional
@@ -628,18 +635,16 @@ class KafkaClient:
         list of OffsetCommitResponse or FailedPayloadsError
             In the order of `payloads`.
         """
-        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
-            self._check_partitions(payloads)
-        check_payloads(payloads, "iq", "partition", "offset")
+        self._check(payloads, "iq", "partition", "offset")
         offsets = {
-            _key(each): TopicPartition(
-                topic_name(each.topic),
-                each.partition,
-                each.offset,
-                None if each.metadata is None else text(each.metadata),
+            _key(payload): TopicPartition(
+                topic_name(payload.topic),
+                payload.partition,
+                payload.offset,
+                None if payload.metadata is None else text(payload.metadata),
             )
-            for each in payloads
-            if each.offset >= 0
+            for payload in payloads
+            if payload.offset >= 0
         }
         answers = self._of_group(group, offsets, commit_within)
         responses = []
@@ -661,7 +666,7 @@ class KafkaClient:
         fail_on_error: bool = True,
         callback: Callback = None,
     ) -> list[Any]:
-        """Look up a group's offsets in Kafka (kafka-python: in ZooKeeper, which is gone).
+        """Look up a group's offsets in Kafka (kafka-python used ZooKeeper, which is gone).
 
         Parameters
         ----------
@@ -675,13 +680,13 @@ class KafkaClient:
         Returns
         -------
         list of OffsetFetchResponse or FailedPayloadsError
-            In the order of `payloads`. An offset of -1: the group has none. `metadata` is bytes.
+            In the order of `payloads`. The offset is -1 if the group has none. `metadata` is
+            bytes.
         """
-        with contextlib.suppress(KafkaUnavailableError):  # the answers tell
-            self._check_partitions(payloads)
-        check_payloads(payloads, "i", "partition")
+        self._check(payloads, "i", "partition")
         partitions = {
-            _key(each): TopicPartition(topic_name(each.topic), each.partition) for each in payloads
+            _key(payload): TopicPartition(topic_name(payload.topic), payload.partition)
+            for payload in payloads
         }
         answers = self._of_group(group, partitions, Consumer.committed)
         responses = []
@@ -708,8 +713,8 @@ class KafkaClient:
         partitions: dict[tuple[bytes, int], TopicPartition],
         request: Callable[[Consumer, list[TopicPartition], float], list[TopicPartition] | None],
     ) -> dict[tuple[bytes, int], TopicPartition | KafkaException]:
-        """Each partition's result of a request for one group."""
-        if group is None:  # brokers close the connection of a request with null
+        """Return each partition's result of a request about one group."""
+        if group is None:  # brokers close the connection on a null group
             error = KafkaException(KafkaError(KafkaError._TRANSPORT, "the group is None"))
             return dict.fromkeys(partitions, error)
         name = text(group)
@@ -723,8 +728,10 @@ class KafkaClient:
                 found = consumer.ask(request, list(partitions.values()))
         except KafkaException as failed:
             return dict.fromkeys(partitions, failed)
-        keys = {(each.topic, each.partition): key for key, each in partitions.items()}
-        return {keys[each.topic, each.partition]: each for each in found}
+        keys = {
+            (partition.topic, partition.partition): key for key, partition in partitions.items()
+        }
+        return {keys[partition.topic, partition.partition]: partition for partition in found}
 
     def send_consumer_metadata_request(
         self,
@@ -749,7 +756,7 @@ class KafkaClient:
         Raises
         ------
         KafkaUnavailableError
-            No broker answered.
+            No broker responded.
         """
         with _encoding():
             group = text(payloads)  # type: ignore[arg-type]
@@ -766,12 +773,18 @@ class KafkaClient:
         node = answer.coordinator
         return ConsumerMetadataResponse(0, node.id, node.host.encode(), node.port)
 
-    # -- what the requests share
+    # -- common parts of the requests
 
     def _check_partitions(self, payloads: Sequence[Any]) -> None:
         """Raise UnknownTopicOrPartitionError, LeaderNotAvailableError, KafkaUnavailableError."""
         for payload in payloads:
             self._get_leader_for_partition(*_key(payload))
+
+    def _check(self, payloads: Sequence[Any], layout: str, *fields: str) -> None:
+        """Find unknown leaders, and check the payloads."""
+        with contextlib.suppress(KafkaUnavailableError):  # the responses report it
+            self._check_partitions(payloads)
+        check_payloads(payloads, layout, *fields)
 
     def _checked(self, responses: list[Any], fail_on_error: bool, callback: Callback) -> list[Any]:
         if fail_on_error:
@@ -781,14 +794,14 @@ class KafkaClient:
                 except (UnknownTopicOrPartitionError, NotLeaderForPartitionError):
                     self.reset_topic_metadata(response.topic)
                     raise
-        return responses if callback is None else [callback(each) for each in responses]
+        return responses if callback is None else [callback(response) for response in responses]
 
 
 @contextlib.contextmanager
 def _encoding() -> Iterator[None]:
-    """Raise KafkaUnavailableError for what does not fit into a request.
+    """Raise KafkaUnavailableError for values that do not fit into a request.
 
-    kafka-python raises it for any error of a request that every broker could answer.
+    kafka-python raises this exception for any error in a request to an arbitrary broker.
     """
     try:
         yield
@@ -811,19 +824,19 @@ def _topics(answer: ClusterMetadata) -> Iterator[TopicMetadata]:
         partitions = [
             PartitionMetadata(
                 name.encode(),
-                each.id,
-                each.leader,
-                tuple(each.replicas),
-                tuple(each.isrs),
-                errno(each.error),
+                partition.id,
+                partition.leader,
+                tuple(partition.replicas),
+                tuple(partition.isrs),
+                errno(partition.error),
             )
-            for each in topic.partitions.values()
+            for partition in topic.partitions.values()
         ]
         yield TopicMetadata(name.encode(), errno(topic.error), partitions)
 
 
 def _refused(payload: Any, failed: KafkaException, response: type[Any], *fields: object) -> Any:
-    """The response to a request that failed; `fields` follow the topic and the partition."""
+    """Return the response for a failed request; `fields` follow the topic and the partition."""
     error = kafka_error(failed)
     if error is None or is_unanswered(error):
         return failed_payload(payload, failed)
@@ -836,23 +849,24 @@ def _messages_of(payload: ProduceRequest) -> MessageSet:
     try:
         return message_set(payload.messages)
     except (ValueError, ProtocolError, ChecksumError, BufferUnderflowError) as error:
-        # The content of a compressed message is damaged. Brokers return this number for it.
+        # A compressed message contains damaged data. Brokers return this number for it.
         raise InvalidMessageError(
             ProduceResponse(*_key(payload), InvalidMessageError.errno, -1)
         ) from error
 
 
 class _Refused(ProduceResponse):
-    """A response whose `payload` is the request with the messages that were not stored."""
+    """A response whose `payload` is a request with the messages that were not stored."""
 
     payload: ProduceRequest
 
 
 def _outcome(delivery: Delivery) -> tuple[int, dict[int, KafkaError]]:
-    """Wait for messages; librdkafka ends each in time. The lowest offset, and the failures."""
+    """Wait for messages, whose waiting time librdkafka limits. Returns the lowest offset and the
+    failures."""
     failures: dict[int, KafkaError] = {}
     try:
         delivery.wait()
     except DeliveryError as error:
         failures = error.failures
-    return min((each for each in delivery.offsets if each >= 0), default=-1), failures
+    return min((offset for offset in delivery.offsets if offset >= 0), default=-1), failures

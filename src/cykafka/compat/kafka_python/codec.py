@@ -1,4 +1,4 @@
-"""The codecs of kafka-python 0.9.5: gzip, and snappy by the package cramjam."""
+"""The codecs of kafka-python 0.9.5: gzip, and snappy (with the package cramjam)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview
 
-# What the Java library snappy-java writes: its magic, then its version and the lowest version that
-# can read the data.
+# The header that the Java library snappy-java writes: its magic, its version, and the lowest
+# version that can read the data.
 _XERIAL_HEADER = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 
 # Snappy's densest element has 3 bytes and becomes 64 bytes.
@@ -41,13 +41,13 @@ def _cramjam() -> ModuleType:
 
 
 def gzip_encode(payload: _Bytes, compresslevel: int | None = None) -> bytes:
-    """Compress by gzip. The result has no time stamp.
+    """Compress with gzip. The result does not contain a timestamp.
 
     Parameters
     ----------
     payload : bytes, bytearray or memoryview
     compresslevel : int, optional
-        1 to 9. None and 0 are 9.
+        1 to 9. None and 0 mean 9.
     """
     return gzip.compress(payload, compresslevel or 9, mtime=0)
 
@@ -69,14 +69,14 @@ def gzip_decode(payload: _Bytes) -> bytes:
 def snappy_encode(
     payload: _Bytes, xerial_compatible: bool = False, xerial_blocksize: int = 32 * 1024
 ) -> bytes:
-    """Compress by snappy.
+    """Compress with snappy.
 
     Parameters
     ----------
     payload : bytes, bytearray or memoryview
     xerial_compatible : bool
-        Write the format of snappy-java: a header of 16 bytes, then blocks. A block is its
-        compressed data after their size, which has 4 bytes.
+        Write snappy-java's format: a header of 16 bytes, then blocks. A block consists of a 4-byte
+        size and the compressed data.
     xerial_blocksize : int
         The uncompressed bytes of a block.
 
@@ -101,7 +101,7 @@ def snappy_encode(
 
 
 def snappy_decode(payload: _Bytes) -> bytes:
-    """Decompress snappy data, with or without the blocks of snappy-java.
+    """Decompress snappy data, with or without snappy-java's blocks.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def snappy_decode(payload: _Bytes) -> bytes:
     parts = []
     for block in blocks:
         try:
-            # A false size must not allocate gigabytes.
+            # A wrong size must not allocate gigabytes.
             if cramjam.snappy.decompress_raw_len(block) > _MOST_SNAPPY_RATIO * len(block):
                 raise ValueError("cannot decompress snappy data: the size in them is wrong")
             parts.append(bytes(cramjam.snappy.decompress_raw(block)))
@@ -138,7 +138,7 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
         end = start + 4
         if end <= len(data):
             (size,) = struct.unpack_from(">i", data, start)
-            start, end = end, end + max(size, 0)  # cramjam refuses an empty block
+            start, end = end, end + max(size, 0)  # cramjam rejects an empty block
         if end > len(data):
             raise ValueError(f"cannot decompress snappy data: no complete block at byte {start}")
         blocks.append(data[start:end])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from cykafka import KafkaError as CoreError
+from cykafka.compat.kafka_python._later import getattr_of
 
 # Structs. Topics are bytes in requests and responses, as on the wire.
 
 
 class MetadataRequest(NamedTuple):
-    """Ask for the metadata of topics; none means all topics."""
+    """Request the metadata of topics; none means all topics."""
 
     topics: Sequence[bytes | str]
 
@@ -51,7 +52,7 @@ class MetadataResponse(NamedTuple):
 
 
 class ConsumerMetadataRequest(NamedTuple):
-    """Ask for the coordinator of consumer groups."""
+    """Request the coordinator of consumer groups."""
 
     groups: bytes | str
 
@@ -99,7 +100,7 @@ class ProduceResponse(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """Ask for at most `max_bytes` of messages from `offset` on."""
+    """Request at most `max_bytes` of messages from `offset` on."""
 
     topic: bytes | str
     partition: int
@@ -108,7 +109,7 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """Messages of one partition. `highwaterMark` is the offset after its last message."""
+    """Messages of one partition. `highwaterMark` is the offset after the last message."""
 
     topic: bytes | str
     partition: int
@@ -118,7 +119,7 @@ class FetchResponse(NamedTuple):
 
 
 class OffsetRequest(NamedTuple):
-    """Ask for offsets before `time`: ms since 1970, -1 for the latest, -2 for the earliest."""
+    """Request offsets before `time`: ms since 1970, -1 for the latest, -2 for the earliest."""
 
     topic: bytes | str
     partition: int
@@ -127,7 +128,7 @@ class OffsetRequest(NamedTuple):
 
 
 class OffsetResponse(NamedTuple):
-    """The offsets that an OffsetRequest asked for, the highest first."""
+    """The offsets for an OffsetRequest, highest first."""
 
     topic: bytes | str
     partition: int
@@ -153,7 +154,7 @@ class OffsetCommitResponse(NamedTuple):
 
 
 class OffsetFetchRequest(NamedTuple):
-    """Ask for the offset that a group committed."""
+    """Request the offset that a group committed."""
 
     topic: bytes | str
     partition: int
@@ -187,14 +188,14 @@ class KafkaMessage(NamedTuple):
 
 
 class RetryOptions(NamedTuple):
-    """How an asynchronous producer retries. A `limit` of 0 is no retry, None is no limit."""
+    """How an asynchronous producer retries. A `limit` of 0 disables retries; None is unlimited."""
 
     limit: int | None
     backoff_ms: int
     retry_on_timeouts: bool
 
 
-# Errors. The names and the hierarchy are those of 0.9.5.
+# Errors. The names and the hierarchy match 0.9.5.
 
 
 class KafkaError(RuntimeError):
@@ -245,7 +246,7 @@ class InvalidMessageError(BrokerResponseError):
 
 
 class UnknownTopicOrPartitionError(BrokerResponseError):
-    """The broker has no such topic or partition."""
+    """The broker does not know the topic or partition."""
 
     errno = 3
     message = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -343,7 +344,7 @@ class NotCoordinatorForConsumerCode(BrokerResponseError):
 
 
 class KafkaUnavailableError(KafkaError):
-    """No broker answers."""
+    """No broker responds."""
 
 
 class KafkaTimeoutError(KafkaError):
@@ -351,7 +352,7 @@ class KafkaTimeoutError(KafkaError):
 
 
 class FailedPayloadsError(KafkaError):
-    """A request failed before a broker answered it.
+    """A request failed before a broker responded.
 
     Parameters
     ----------
@@ -366,7 +367,7 @@ class FailedPayloadsError(KafkaError):
         self.payload = payload
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own does not pass `payload` to __init__.
+        # Exception.__reduce__ does not pass `payload` to __init__.
         return type(self), (self.payload, *self.args), self.__dict__
 
 
@@ -383,7 +384,7 @@ class ChecksumError(KafkaError):
 
 
 class ConsumerFetchSizeTooSmall(KafkaError):
-    """A fetch response does not have one complete message."""
+    """A fetch response does not contain a complete message."""
 
 
 class ConsumerNoMoreData(KafkaError):
@@ -425,18 +426,18 @@ class AsyncProducerQueueFull(KafkaError):
         return type(self), (self.failed_msgs, *self.args), self.__dict__
 
 
-# Names that only the documentation of 0.9.5 has.
+# Names that exist only in the documentation of 0.9.5.
 BrokerNotFoundError = BrokerNotAvailableError
 LeaderNotFoundError = LeaderNotAvailableError
 InvalidFetchRequest = InvalidFetchRequestError
 OffsetOutOfRangeException = OffsetOutOfRangeError
 x = UnknownTopicOrPartitionError
 
-kafka_errors = {each.errno: each for each in BrokerResponseError.__subclasses__()}
+kafka_errors = {kind.errno: kind for kind in BrokerResponseError.__subclasses__()}
 
 
 def check_error(response: Any) -> None:
-    """Raise the error of a response, if it has one.
+    """Raise the error in a response, if any.
 
     Parameters
     ----------
@@ -446,8 +447,8 @@ def check_error(response: Any) -> None:
     Raises
     ------
     BrokerResponseError
-        The response has an error number: the class of that number, or UnknownError. The response
-        is the argument of the exception.
+        The response contains an error number: raises the class for that number, or UnknownError.
+        The response is the exception's argument.
     Exception
         The response is this exception.
     """
@@ -470,3 +471,6 @@ RETRY_REFRESH_ERROR_TYPES = (
     ConnectionError,
 )
 RETRY_ERROR_TYPES = RETRY_BACKOFF_ERROR_TYPES + RETRY_REFRESH_ERROR_TYPES
+
+if not TYPE_CHECKING:  # type checkers would take any name for one of this module
+    __getattr__ = getattr_of("kafka.common")

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from logging import getLogger
 from threading import local
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from cykafka.compat.kafka_python._later import getattr_of
 from cykafka.compat.kafka_python.common import ConnectionError
 
 log = getLogger("kafka.conn")
@@ -23,7 +24,7 @@ _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+?))\s*(?::\s*(\d+))?")
 
 
 def collect_hosts(hosts: str | Iterable[str], randomize: bool = True) -> list[tuple[str, int]]:
-    """Parse the addresses of brokers.
+    """Parse broker addresses.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def collect_hosts(hosts: str | Iterable[str], randomize: bool = True) -> list[tu
     Raises
     ------
     ValueError
-        An address has another form.
+        An address has a different form.
     """
     if isinstance(hosts, str):
         hosts = hosts.split(",")
@@ -59,7 +60,7 @@ def collect_hosts(hosts: str | Iterable[str], randomize: bool = True) -> list[tu
     return result
 
 
-# Requests that brokers since 4.0 do not answer, and what sends them.
+# Requests that brokers since 4.0 do not support, and what sends them.
 _REMOVED: dict[int | None, str] = {
     0: "send_produce_request",
     1: "send_fetch_request",
@@ -70,8 +71,8 @@ _REMOVED: dict[int | None, str] = {
 def _inactive(
     cls: type[KafkaConnection], host: str, port: int, timeout: float | None
 ) -> KafkaConnection:
-    """Make a connection that is not connected."""
-    # Without a call of __init__, which connects. Other threads call it at their first access.
+    """Create a connection without connecting."""
+    # Do not call __init__, which connects. Other threads call it at their first access.
     connection = cls.__new__(cls, host, port, timeout)  # type: ignore[call-arg]
     connection.host, connection.port, connection.timeout = host, port, timeout
     connection._sock = None
@@ -79,14 +80,13 @@ def _inactive(
 
 
 class KafkaConnection(local):
-    """A connection to one broker. It connects when it is made.
+    """A connection to one broker. The constructor connects.
 
-    Each thread has a socket of its own. It connects when the thread first uses the connection.
-    After each `send`, call `recv`. After an error the connection is closed; the next call connects
-    again.
+    Each thread uses its own socket, which connects when the thread first uses the connection.
+    Call `recv` after each `send`. An error closes the connection; the next call connects again.
 
-    Brokers since Kafka 4.0 do not answer the old requests that `KafkaProtocol` encodes. They close
-    the connection.
+    Brokers since Kafka 4.0 do not support the old requests that `KafkaProtocol` encodes. They
+    close the connection.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class KafkaConnection(local):
     port : int
     timeout : float or None
         The longest wait for a connection, and for a part of a request or response, in seconds.
-        None is no limit.
+        None waits forever.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class KafkaConnection(local):
         From any method but `copy` and `close`: a connection failed, or the broker closed it.
     """
 
-    # The kind of the request whose response has not begun.
+    # The kind of request whose response has not started.
     _awaited: int | None = None
 
     def __init__(
@@ -148,7 +148,7 @@ class KafkaConnection(local):
         return b"".join(parts)
 
     def get_connected_socket(self) -> socket.socket:
-        """The socket of this thread. Connect first, if it has none."""
+        """Return this thread's socket. Connects first if necessary."""
         if self._sock is None:
             self.reinit()
         assert self._sock is not None
@@ -196,9 +196,9 @@ class KafkaConnection(local):
         return self._read_bytes(size)
 
     def copy(self) -> KafkaConnection:
-        """Make a connection to the same broker for another thread.
+        """Create a connection to the same broker for another thread.
 
-        It is not connected in this thread before its first `reinit`, `send` or `recv`.
+        In this thread it connects only at its first `reinit`, `send` or `recv`.
         """
         factory, arguments = self.__reduce__()
         copied: KafkaConnection = factory(*arguments)
@@ -224,3 +224,7 @@ class KafkaConnection(local):
         except OSError:
             log.exception("Cannot connect to %s:%s", self.host, self.port)
             self._raise_connection_error()
+
+
+if not TYPE_CHECKING:  # type checkers would take any name for one of this module
+    __getattr__ = getattr_of("kafka.conn")

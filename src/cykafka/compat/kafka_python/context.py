@@ -1,4 +1,4 @@
-"""A context that commits the offsets of a consumer, or resets them."""
+"""A context that commits a consumer's offsets, or resets them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cykafka.compat.kafka_python.common import (
 
 
 class OffsetCommitContext:
-    """Commit what a block of code processed, and reset the consumer to the rest.
+    """Commits the messages that a block processed, and resets the consumer to the rest.
 
-    The block calls `mark` for each message that it processed. At its end, the context commits the
-    offset after the last marked message of each partition, and sets the consumer to it. So the
+    The block calls `mark` for each processed message. At the end of the block, the context commits
+    the offset after each partition's last marked message, and seeks the consumer there. So the
     next block reads the unmarked messages again. After an exception, the context commits nothing
-    and sets the consumer to the offsets from before the block. After an OffsetOutOfRangeError, it
-    sets the consumer to the first messages and suppresses the exception.
+    and restores the offsets from before the block. After an OffsetOutOfRangeError, it seeks the
+    consumer to the first messages and suppresses the exception.
 
     The context is true if the block marked a message.
 
     Parameters
     ----------
     consumer : SimpleConsumer
-        Made with ``auto_commit=False``. Call its `provide_partition_info` first.
+        Create it with ``auto_commit=False`` and call its `provide_partition_info` first.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class OffsetCommitContext:
         Raises
         ------
         KafkaError
-            A commit failed. The consumer stays where it is.
+            A commit failed. The consumer keeps its position.
         """
         if self.high_water_mark:
             self.logger.info("Committing offsets: %s", self.high_water_mark)
@@ -126,7 +126,7 @@ class OffsetCommitContext:
         self.logger.debug("Setting the consumer to the offsets %s", partition_offsets)
         for partition, offset in partition_offsets.items():
             self.consumer.offsets[partition] = offset
-        # The consumer also has a position for its next fetch, which this takes from `offsets`.
+        # Sets the position of the consumer's next fetch from `offsets`.
         self.consumer.seek(0, 1)
 
     def handle_out_of_range(self) -> None:

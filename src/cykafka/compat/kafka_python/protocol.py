@@ -1,4 +1,4 @@
-"""Kafka's wire protocol as of version 0.8, and sets of messages."""
+"""Kafka's wire protocol as of version 0.8, and message sets."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class KafkaProtocol:
     """Encodes requests and decodes responses.
 
     An encoded request starts with its length. `KafkaConnection` removes the length of a response,
-    so the methods decode the bytes after it. Client ids, topics and groups are bytes.
+    so the methods decode the bytes after the length. Client ids, topics and groups are bytes.
 
-    Brokers since Kafka 4.0 do not answer requests of these versions.
+    Brokers since Kafka 4.0 do not support requests of these versions.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class KafkaProtocol:
 
     @classmethod
     def _encode_message(cls, message: Message) -> bytes:
-        """Encode a message of magic 0, the only one of this protocol."""
+        """Encode a message of magic 0, the only one in this protocol."""
         if message.magic != 0:
             raise ProtocolError(f"cannot encode a message of magic {message.magic}: expected 0")
         body = (
@@ -114,12 +114,12 @@ class KafkaProtocol:
 
     @classmethod
     def _decode_message_set_iter(cls, data: bytes) -> Iterator[OffsetAndMessage]:
-        """Decode messages. Brokers cut the last one off where the fetch size ends.
+        """Decode messages. Brokers truncate the last message at the fetch size.
 
         Raises
         ------
         ConsumerFetchSizeTooSmall
-            The first message is cut off.
+            The first message is truncated.
         ChecksumError, ProtocolError, UnsupportedCodecError
             See `_decode_message`.
         """
@@ -159,7 +159,7 @@ class KafkaProtocol:
         if magic > 1:
             raise ProtocolError(f"cannot decode a message of magic {magic}: expected 0 or 1")
         if magic == 1:
-            _, cur = relative_unpack(">q", data, cur)  # its time stamp
+            _, cur = relative_unpack(">q", data, cur)  # its timestamp
         key, cur = read_int_string(data, cur)
         value, _ = read_int_string(data, cur)
 
@@ -182,7 +182,7 @@ class KafkaProtocol:
         if magic == 0:
             yield from messages
             return
-        # Since magic 1, the inner offsets count from 0. The outer one is the last message's.
+        # Since magic 1, inner offsets start at 0. The outer offset is the last message's.
         for inner_offset, message in messages:
             yield offset - messages[-1].offset + inner_offset, message
 
@@ -192,7 +192,7 @@ class KafkaProtocol:
     def _encode_topics(
         cls, payloads: Iterable[Any] | None, encode: Callable[[Any], bytes]
     ) -> bytes:
-        """Encode payloads by topic and partition. `encode` does what follows the partition."""
+        """Encode payloads by topic and partition. `encode` encodes what follows the partition."""
         topics = group_by_topic_and_partition(payloads or ())
         parts = [struct.pack(">i", len(topics))]
         for topic, partitions in topics.items():
@@ -207,8 +207,8 @@ class KafkaProtocol:
     ) -> Iterator[_T]:
         """Decode a response by topic and partition.
 
-        `decode` gets a topic and the position of its next partition. It returns a struct and the
-        position after it.
+        `decode` is called with a topic and the position of its next partition. It returns a struct
+        and the position after the struct.
         """
         (_, topics), cur = relative_unpack(">ii", data, 0)
         for _ in range(topics):
@@ -235,8 +235,8 @@ class KafkaProtocol:
         correlation_id : int
         payloads : iterable of ProduceRequest, optional
         acks : int
-            The replicas that have to store the messages before the broker answers. 0 is no answer,
-            -1 all replicas in sync.
+            How many replicas must store the messages before the broker responds. 0: no response;
+            -1: all in-sync replicas.
         timeout : int
             How long the broker waits for the replicas, in ms.
 
@@ -284,7 +284,7 @@ class KafkaProtocol:
         max_wait_time : int
             How long the broker waits for `min_bytes`, in ms.
         min_bytes : int
-            The broker answers when it has so many bytes of messages.
+            The broker waits for this many message bytes before it responds.
         """
 
         def encode(payload: FetchRequest) -> bytes:
@@ -345,7 +345,7 @@ class KafkaProtocol:
     @classmethod
     def _decode_array(cls, item: str, data: bytes, cur: int) -> tuple[tuple[int, ...], int]:
         (count,), cur = relative_unpack(">i", data, cur)
-        return relative_unpack(f">{max(count, 0)}{item}", data, cur)  # -1 is no array
+        return relative_unpack(f">{max(count, 0)}{item}", data, cur)  # -1 is a null array
 
     @classmethod
     def encode_metadata_request(
@@ -362,7 +362,7 @@ class KafkaProtocol:
         client_id : bytes
         correlation_id : int
         topics : iterable of bytes, optional
-            None and no topic mean all topics.
+            None or empty means all topics.
         payloads : iterable of bytes, optional
             Replaces `topics`.
         """
@@ -405,7 +405,7 @@ class KafkaProtocol:
     def encode_consumer_metadata_request(
         cls, client_id: bytes, correlation_id: int, payloads: bytes
     ) -> bytes:
-        """Encode a request for the coordinator of a group. `payloads` is the group's name."""
+        """Encode a request for a group's coordinator. `payloads` is the group's name."""
         return write_int_string(
             cls._encode_message_header(client_id, correlation_id, cls.CONSUMER_METADATA_KEY)
             + write_short_string(payloads)
@@ -413,7 +413,7 @@ class KafkaProtocol:
 
     @classmethod
     def decode_consumer_metadata_response(cls, data: bytes) -> ConsumerMetadataResponse:
-        """Decode a response with the coordinator of a group."""
+        """Decode a response with a group's coordinator."""
         (_, error, node), cur = relative_unpack(">ihi", data, 0)
         host, cur = read_short_string(data, cur)
         (port,), cur = relative_unpack(">i", data, cur)
@@ -427,7 +427,7 @@ class KafkaProtocol:
         group: bytes,
         payloads: Iterable[OffsetCommitRequest],
     ) -> bytes:
-        """Encode a request to commit offsets of a group."""
+        """Encode a request to commit a group's offsets."""
 
         def encode(payload: Any) -> bytes:
             return struct.pack(">q", payload.offset) + write_short_string(payload.metadata)
@@ -440,7 +440,7 @@ class KafkaProtocol:
 
     @classmethod
     def decode_offset_commit_response(cls, data: bytes) -> Iterator[OffsetCommitResponse]:
-        """Decode the response to a commit of offsets."""
+        """Decode the response to an offset commit."""
 
         def decode(topic: bytes, cur: int) -> tuple[OffsetCommitResponse, int]:
             values, cur = relative_unpack(">ih", data, cur)
@@ -457,7 +457,7 @@ class KafkaProtocol:
         payloads: Iterable[OffsetFetchRequest],
         from_kafka: bool = False,
     ) -> bytes:
-        """Encode a request for the committed offsets of a group.
+        """Encode a request for a group's committed offsets.
 
         Parameters
         ----------
@@ -466,7 +466,7 @@ class KafkaProtocol:
         group : bytes
         payloads : iterable of OffsetFetchRequest
         from_kafka : bool
-            Ask for the offsets in Kafka (version 1) instead of those in ZooKeeper (version 0).
+            Request the offsets in Kafka (version 1) instead of those in ZooKeeper (version 0).
         """
         return write_int_string(
             cls._encode_message_header(
@@ -490,7 +490,7 @@ class KafkaProtocol:
 
 
 def create_message(payload: bytes | None, key: bytes | None = None) -> Message:
-    """Make a message without a codec."""
+    """Create a message without a codec."""
     return Message(0, 0, key, payload)
 
 
@@ -499,7 +499,7 @@ def create_gzip_message(
     key: bytes | None = None,
     compresslevel: int | None = None,
 ) -> Message:
-    """Make one message that has other messages, compressed by gzip.
+    """Create one message that contains other messages, compressed with gzip.
 
     Parameters
     ----------
@@ -516,7 +516,7 @@ def create_gzip_message(
 def create_snappy_message(
     payloads: Iterable[tuple[bytes | None, bytes | None] | bytes], key: bytes | None = None
 ) -> Message:
-    """Make one message that has other messages, compressed by snappy.
+    """Create one message that contains other messages, compressed with snappy.
 
     See `create_gzip_message`.
 
@@ -529,8 +529,8 @@ def create_snappy_message(
 
 
 def _encode_inner(payloads: Iterable[tuple[bytes | None, bytes | None] | bytes]) -> bytes:
-    # The documentation of 0.9.5 says bytes, its code took pairs.
-    pairs = ((each, None) if isinstance(each, bytes) else each for each in payloads)
+    # The documentation of 0.9.5 says bytes; its code accepted pairs.
+    pairs = ((payload, None) if isinstance(payload, bytes) else payload for payload in payloads)
     return KafkaProtocol._encode_message_set(create_message(value, key) for value, key in pairs)
 
 
@@ -540,7 +540,7 @@ def create_message_set(
     key: bytes | None = None,
     compresslevel: int | None = None,
 ) -> list[Message]:
-    """Make the messages of a ProduceRequest.
+    """Create the messages for a ProduceRequest.
 
     Parameters
     ----------
@@ -555,17 +555,17 @@ def create_message_set(
     Returns
     -------
     list of Message
-        All messages, or one compressed message that has them.
+        All messages, or one compressed message that contains them.
 
     Raises
     ------
     UnsupportedCodecError
-        Another codec.
+        The codec is none of these.
     NotImplementedError
-        CODEC_SNAPPY, and cramjam is not installed.
+        The codec is CODEC_SNAPPY, and cramjam is not installed.
     """
     if codec == CODEC_NONE:
-        # Without Message.__new__, which is Python code and takes as long as all the rest.
+        # Skip Message.__new__, which is Python code and takes as long as all the rest.
         new = tuple.__new__
         return [new(Message, (0, 0, key, value)) for value, key in messages]
     if codec == CODEC_GZIP:

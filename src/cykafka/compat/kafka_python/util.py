@@ -21,7 +21,7 @@ def crc32(data: bytes) -> int:
 
 
 def write_int_string(s: bytes | None) -> bytes:
-    """Encode bytes after their length, which has 4 bytes. None has the length -1.
+    """Encode bytes after a 4-byte length. None has the length -1.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def write_int_string(s: bytes | None) -> bytes:
 
 
 def write_short_string(s: bytes | None) -> bytes:
-    """Encode bytes after their length, which has 2 bytes. None has the length -1.
+    """Encode bytes after a 2-byte length. None has the length -1.
 
     Raises
     ------
@@ -122,14 +122,14 @@ def group_by_topic_and_partition(tuples: Iterable[Any]) -> defaultdict[Any, dict
         Two structs have the same topic and partition.
     """
     grouped: defaultdict[Any, dict[int, Any]] = defaultdict(dict)
-    for each in tuples:
-        partitions = grouped[each.topic]
-        if each.partition in partitions:
+    for item in tuples:
+        partitions = grouped[item.topic]
+        if item.partition in partitions:
             # Not an assert statement, which `python -O` removes.
             raise AssertionError(
-                f"duplicate {type(each).__name__} for {each.topic!r}[{each.partition}]"
+                f"duplicate {type(item).__name__} for {item.topic!r}[{item.partition}]"
             )
-        partitions[each.partition] = each
+        partitions[item.partition] = item
     return grouped
 
 
@@ -149,9 +149,9 @@ def kafka_bytestring(s: bytes | str) -> bytes:
 
 
 class ReentrantTimer:
-    """Call a function again and again, in a daemon thread.
+    """Calls a function at intervals in a daemon thread.
 
-    An exception of the function is logged, and the timer goes on.
+    If the function raises, the timer logs the exception and continues.
 
     Parameters
     ----------
@@ -187,18 +187,23 @@ class ReentrantTimer:
                 log.exception("%r failed; the timer calls it again in %g s", self.fn, self.t)
 
     def start(self) -> None:
-        """Start the timer, or start it anew. The first call is after one interval."""
+        """Start or restart the timer. The first call comes after one interval."""
         self.stop()
         self.active = Event()
         self.thread = Thread(
             target=self._timer, args=(self.active,), name="kafka.util.ReentrantTimer", daemon=True
         )
-        self.thread.start()
+        try:
+            self.thread.start()
+        except BaseException:  # too many threads, or an interrupt: then the thread may run
+            self.thread = None
+            self.active.set()
+            raise
 
     def stop(self) -> None:
-        """Stop the timer. Wait for a running call for the interval and 1 s, but 6 s at most.
+        """Stop the timer. Wait for a running call up to the interval plus 1 s, but at most 6 s.
 
-        The function itself may call this method. Then there is no wait.
+        If the function itself calls this method, it does not wait.
         """
         thread, self.thread = self.thread, None
         if thread is None:

@@ -3,14 +3,14 @@
 - ``archive``: topics to Parquet, by topic and date
 - ``replay``: Parquet to a topic
 - ``mirror``: topic to topic, with an SQL transform
-- ``redrive``: a dead letter topic back to where its records came from
-- ``profile``: what topics hold, as tables and a chart
+- ``redrive``: a dead letter topic back to the topics that its records came from
+- ``profile``: the contents of topics, as tables
 
-From bottom to top: `fields` has the types of values, `config` the keys of each job. `checks`
-compares keys with one another, `load` reads a configuration. `report` counts and prints, `log`
-keeps Spark's log, `json_log` writes the job's log as JSON. `metrics` exports the counts, `health`
-knows whether the job makes progress, and `endpoint` serves both. `session` starts Spark. `streams`
-watches queries; their source, `stopping`, ends them on request. Then each job has a module, and
-`command` is the command line. Spark is imported only when a job runs, so that the command reports
-mistakes in a configuration at once.
+The layers from bottom to top: `problems` describes errors in words, and `schemas` the types of
+values. `config` defines each job's keys, and reads and checks a configuration. `folders` accesses
+directories on any file system. `records` contains record columns and send outcomes. `observing`
+counts, prints, logs and serves metrics. `run` starts Spark and watches queries. `tables` handles
+Delta and Iceberg. Each job is a package or a module (``redrive`` is in `mirror`, ``compact`` in
+`tables`), and `command` is the command line. The command imports Spark only when a job runs, so
+that it reports mistakes in a configuration at once.
 """

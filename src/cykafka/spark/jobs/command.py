@@ -9,26 +9,37 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Annotated, Any, Literal, get_args, get_origin
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Group, Parameter
 
 from cykafka import __version__
-from cykafka.internal import pairs, run_app
+from cykafka.internal.command_lines import pairs, run_app
 from cykafka.spark.java import JavaError
-from cykafka.spark.jobs.config import JOBS, TABLES, JobConfig
-from cykafka.spark.jobs.errors import explained
-from cykafka.spark.jobs.fields import Metavar
-from cykafka.spark.jobs.json_log import held_back, json_lines
-from cykafka.spark.jobs.load import load
-from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.report import Progress, Summary
-from cykafka.spark.jobs.toml import help_of, to_toml
+from cykafka.spark.jobs.config.fields import Metavar
+from cykafka.spark.jobs.config.load import help_of, load, to_toml
+from cykafka.spark.jobs.config.models import JOBS, TABLES, JobConfig
+from cykafka.spark.jobs.observing.logs import SparkStderr, held_back, json_lines
+from cykafka.spark.jobs.observing.report import Health, ProgressLine, Summary
+from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_error
 
-__all__ = ["EXAMPLES", "app", "main"]
+if TYPE_CHECKING:
+    from cykafka.spark.jobs.run.session import JobRun
+
+__all__ = ["EXAMPLES", "MODULES", "app", "main"]
 
 PROG = "python -m cykafka.spark"
+
+# The modules that run the jobs. One is imported only when its job runs.
+MODULES = {
+    "archive": "archive.archiving",
+    "compact": "tables.compacting",
+    "mirror": "mirror.mirroring",
+    "profile": "profile",
+    "redrive": "mirror.redriving",
+    "replay": "replay.replaying",
+}
 
 _EPILOGUE = (
     "Keys of a TOML file and options are the same: dry_run = true is --dry-run, [kafka] with "
@@ -78,7 +89,7 @@ python -m cykafka.spark redrive --config redrive.toml \\
     "profile": """\
 python -m cykafka.spark profile --bootstrap-servers localhost:9092 \\
     --topics orders
-python -m cykafka.spark profile --config profile.toml --output orders.html
+python -m cykafka.spark profile --config profile.toml --summary orders.json
 """,
 }
 
@@ -155,7 +166,7 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
     signature = inspect.Signature([*_parameters(job)])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {
-        name: each.annotation for name, each in signature.parameters.items()
+        name: parameter.annotation for name, parameter in signature.parameters.items()
     }
     return command
 
@@ -233,41 +244,42 @@ def _option(key: str) -> str:
 
 
 def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> int:
-    from cykafka.spark.jobs.health import Health
-    from cykafka.spark.jobs.log import Log
-    from cykafka.spark.jobs.schemas.columns import check_schemas
-    from cykafka.spark.jobs.session import Run, Stop, Stopped, session
-    from cykafka.spark.jobs.topic_check import check_topics
-
     name = config.job
-    module = importlib.import_module(f"cykafka.spark.jobs.{name}")
-    progress = Progress(config.progress, log=lines)
-    stop, health = Stop(), Health(config.health_timeout)
+    progress = ProgressLine(config.progress, log=lines)
+    health = Health(config.health_timeout)
     # Until the job has ended this is what there is to know: what an earlier run left is not its.
     summary = Summary(name, outcome="running", dry_run=config.is_dry_run)
     if not _write(summary, config, lines):
         return 1
-    log = None if verbose else Log()
+    log = None if verbose else SparkStderr()
     failure: BaseException | None = None
-    run: Run[JobConfig] | None = None
+    run: JobRun[JobConfig] | None = None
     try:
+        from cykafka.spark.jobs.config.topic_check import check_topics
+        from cykafka.spark.jobs.records.decoding import check_schemas
+        from cykafka.spark.jobs.run.session import JobRun, Stop, session
+
+        module = importlib.import_module(f"cykafka.spark.jobs.{MODULES[name]}")
+        stop = Stop()
         with ExitStack() as stack:
             metrics = None
             if config.metrics is not None:
-                from cykafka.spark.jobs.endpoint import listen
+                from cykafka.spark.jobs.observing.endpoint import listen
 
-                server = stack.enter_context(listen(config, health))
+                server = stack.enter_context(closing(listen(config, health)))
                 metrics = server.metrics
                 words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
                 progress.note(words, url=server.url)
+            progress.stage(f"{name}: asking the brokers for the topics")
             check_topics(config)
             check_schemas(config)
-            progress.show(f"{name}: starting Spark")
+            progress.stage(f"{name}: starting Spark")
             # Twice: Spark takes Ctrl-C for itself when it starts.
             with stop.on_signals(), session(config, log) as spark, stop.on_signals():
-                run = Run(spark, config, progress, stop, log, health, metrics)
+                run = JobRun(spark, config, progress, stop, log, health, metrics)
                 for words in run.driver.warnings():
                     run.warn(words)
+                progress.stage(f"{name}: planning")
                 summary = module.run(run)
     except BaseException as error:
         failure = error
@@ -291,13 +303,14 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
     if not isinstance(failure, Exception):
         raise failure
     expected = isinstance(failure, Stopped | JavaError)
-    told = str(failure) if expected else explained(failure)
+    text = str(failure) if expected else explain_error(failure)
     if lines is not None:
         if expected:
-            lines.error(told)
+            lines.error(text)
         else:
-            lines.error(told, exc_info=failure, extra={"spark_log": last})
+            lines.error(text, exc_info=failure, extra={"spark_log": last})
         return 1
+    # The cause comes last, where a reader looks first.
     details = []
     if verbose:
         details = ["".join(traceback.format_exception(failure))]
@@ -305,7 +318,9 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
         if last:
             details = ["the end of Spark's log:", *(f"  | {line}" for line in last)]
         details.append("(--verbose shows where, and all of Spark's log)")
-    _complain(None, name, config.redact(told), [config.redact(words) for words in details])
+    for words in details:
+        print(config.redact(words), file=sys.stderr)
+    _complain(None, name, config.redact(text))
     return 1
 
 

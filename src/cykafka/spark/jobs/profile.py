@@ -1,39 +1,38 @@
-"""The job ``profile``: shows the contents of topics as tables and a chart."""
+"""The job ``profile``: shows the contents of topics as tables."""
 
 from __future__ import annotations
 
 import json
 import time
-import warnings
-from contextlib import closing
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cykafka.spark.jobs import chart
-from cykafka.spark.jobs.guess import guess
-from cykafka.spark.jobs.report import human_bytes, table
-from cykafka.spark.offsets import format_offsets
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from cykafka.spark.jobs.config.models import Profile
+from cykafka.spark.jobs.config.topic_check import planner_of
+from cykafka.spark.jobs.observing.report import Summary, human_bytes, table
+from cykafka.spark.jobs.run.session import JobRun
+from cykafka.spark.source.offsets import format_offsets
 
-    from cykafka.spark.jobs.config import Profile
-    from cykafka.spark.jobs.report import Summary
-    from cykafka.spark.jobs.session import Run
-
-__all__ = ["run"]
+__all__ = ["guess", "run"]
 
 _GAPS_SHOWN = 5
 _ROWS_SHOWN = 100
-# The numbers that a topic has in total.
-_SUMMED = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "missing", "gaps")
-# The driver guesses from sampled values: the most bytes of one value, and of all together.
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+# The numbers to sum up per topic.
+_SUMMED = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "no_times",
+           "missing", "gaps")  # fmt: skip
+# The driver guesses from sampled values: the most bytes per value, and in total.
 _LARGEST = 64 * 1024
 _ROOM = 64 * 1024 * 1024
 
 
-def run(run: Run[Profile]) -> Summary:
+def run(run: JobRun[Profile]) -> Summary:
     """Profile the existing records."""
     began = time.monotonic()
     summary = run.summary
@@ -43,27 +42,24 @@ def run(run: Run[Profile]) -> Summary:
         summary.add(row["records"], row["key_bytes"] + row["value_bytes"], 0, {})
     _gaps(run, read)
     keys = _keys_of_topics(run, read)
-    partitions = _with_empty(read, _there(run))
+    with planner_of(run.config, "batch") as planner:
+        partitions = _with_empty(read, planner.partitions())
     topics = _topics(partitions, keys)
     if run.config.sample:
         _guesses(run, read, topics)
     summary.details = {"topics": topics, "partitions": partitions}
     summary.seconds = time.monotonic() - began
     summary.report = lines(topics, partitions)
-    if run.config.output:
-        _write(run.config.output, summary, run)
     return summary
 
 
-def _read(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
+def _read(run: JobRun[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     """A batch of records with only these columns; the source does not build the others."""
     return run.spark.read.format("cykafka").schema(columns).options(**options).load()
 
 
-def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
-    """The statistics of each partition, by one pass over all records."""
-    from pyspark.sql import functions as F
-
+def _partitions(run: JobRun[Profile]) -> list[dict[str, Any]]:
+    """Return each partition's statistics, from one pass over all records."""
     columns = (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
     )
@@ -88,6 +84,8 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
             F.percentile_approx(value, [0.5, 0.95]).alias("value_percentiles"),
             F.count_if(F.col("key").isNull()).alias("null_keys"),
             F.count_if(F.col("value").isNull()).alias("null_values"),
+            # A time that is unknown, or outside Spark's range.
+            F.count_if(F.col("timestamp").isNull()).alias("no_times"),
             F.hll_sketch_agg("key").alias("key_sketch"),
         )
         .withColumn("keys", F.hll_sketch_estimate("key_sketch"))
@@ -95,25 +93,14 @@ def _partitions(run: Run[Profile]) -> list[dict[str, Any]]:
     return [row.asDict() for row in run.watched("reading", measured.collect)]
 
 
-def _there(run: Run[Profile]) -> list[tuple[str, int]]:
-    """All partitions, with or without records."""
-    from cykafka.spark.options import ReadOptions
-    from cykafka.spark.planner import Planner
-
-    with warnings.catch_warnings(action="ignore"):  # the source gives the same warnings
-        options = ReadOptions.of(run.config.source_options(), "batch")
-    with closing(Planner(options)) as planner:
-        return planner.partitions()
-
-
 def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    """The rows of partitions that were read, plus rows for partitions without records."""
+    """Return the rows of partitions that were read, plus rows for partitions without records."""
     names = (
         "first_offset", "last_offset", "first_ms", "last_ms", "value_min", "value_max",
         "value_percentiles",
     )  # fmt: skip
-    counts = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "keys", "missing",
-              "gaps", "largest_gap")  # fmt: skip
+    counts = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "no_times",
+              "keys", "missing", "gaps", "largest_gap")  # fmt: skip
     known = {(row["topic"], row["partition"]) for row in read}
     empty: list[dict[str, Any]] = [
         {
@@ -129,13 +116,11 @@ def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> lis
     return sorted([*read, *empty], key=lambda row: (row["topic"], row["partition"]))
 
 
-def _keys_of_topics(run: Run[Profile], partitions: list[dict[str, Any]]) -> dict[str, int]:
-    """The approximate number of keys in each topic.
+def _keys_of_topics(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> dict[str, int]:
+    """Return the approximate number of keys per topic.
 
     Partitions may share keys, so their sketches are merged.
     """
-    from pyspark.sql import functions as F
-
     rows = [(row["topic"], row.pop("key_sketch")) for row in partitions]
     if not rows:
         return {}
@@ -147,14 +132,11 @@ def _keys_of_topics(run: Run[Profile], partitions: list[dict[str, Any]]) -> dict
     return {row.topic: row["keys"] for row in run.watched("counting keys", united.collect)}
 
 
-def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
+def _gaps(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> None:
     """Find gaps in the offsets: compacted records, or transaction markers.
 
-    This reads only the offsets, and only of partitions with missing offsets.
+    This reads only offsets, and only partitions with missing offsets.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     thin = {}
     for row in partitions:
         row["missing"] = row["last_offset"] - row["first_offset"] + 1 - row["records"]
@@ -183,9 +165,9 @@ def _gaps(run: Run[Profile], partitions: list[dict[str, Any]]) -> None:
         )
     )
     for found_row in run.watched("looking for gaps", found.collect):
-        told = thin[found_row.topic, found_row.partition]
-        told["gaps"], told["largest_gap"] = found_row.gaps, found_row.largest_gap
-        told["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in found_row.first_gaps]
+        partition = thin[found_row.topic, found_row.partition]
+        partition["gaps"], partition["largest_gap"] = found_row.gaps, found_row.largest_gap
+        partition["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in found_row.first_gaps]
 
 
 def _bounds(rows: Any, start: Any) -> dict[str, str]:
@@ -194,7 +176,7 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
     ends = format_offsets(
         {(row["topic"], row["partition"]): row["last_offset"] + 1 for row in rows}
     )
-    assigned = {topic: [int(each) for each in of] for topic, of in starts.items()}
+    assigned = {topic: [int(partition) for partition in of] for topic, of in starts.items()}
     return {
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starts),
@@ -204,11 +186,11 @@ def _bounds(rows: Any, start: Any) -> dict[str, str]:
     }
 
 
-# The names of the options that say what to read begin with one of these.
+# Options that select what to read begin with one of these.
 _WHERE_TO_READ = ("assign", "subscribe", "starting", "ending", "failondataloss")
 
 
-def _read_assigned(run: Run[Profile], columns: str, options: dict[str, str]) -> DataFrame:
+def _read_assigned(run: JobRun[Profile], columns: str, options: dict[str, str]) -> DataFrame:
     given = {
         name: value
         for name, value in run.config.source_options().items()
@@ -223,12 +205,12 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
     for name, group in groupby(partitions, lambda row: row["topic"]):
         rows = list(group)
         topic: dict[str, Any] = {"partitions": len(rows)}
-        topic |= {each: sum(row[each] for row in rows) for each in _SUMMED}
+        topic |= {name: sum(row[name] for row in rows) for name in _SUMMED}
         topic["keys"] = keys.get(name, 0)
         times = [row for row in rows if row["records"]]
-        topic["first_ms"] = min((row["first_ms"] for row in times), default=None)
-        topic["last_ms"] = max((row["last_ms"] for row in times), default=None)
-        # The fullest partition relative to the mean; 1: all have equally many records.
+        for key, choose in (("first_ms", min), ("last_ms", max)):
+            topic[key] = choose((row[key] for row in times if row[key] is not None), default=None)
+        # The largest partition relative to the mean; 1: all partitions have the same record count.
         most, mean = max(row["records"] for row in rows), topic["records"] / len(rows)
         topic["skew"] = round(most / mean, 2) if mean else None
         topics[name] = topic
@@ -236,7 +218,7 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
 
 
 def _guesses(
-    run: Run[Profile], partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
+    run: JobRun[Profile], partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
 ) -> None:
     """Guess the format of each topic's newest values."""
     values: dict[str, list[Any]] = {}
@@ -250,10 +232,8 @@ def _guesses(
         found["headers"] = sorted(names.get(topic, ()))
 
 
-def _newest(run: Run[Profile], partitions: list[dict[str, Any]]) -> DataFrame:
+def _newest(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> DataFrame:
     """Values and header names of each partition's newest records, without large values."""
-    from pyspark.sql import functions as F
-
     sample = _sample(run.config.sample, partitions)
     options = _bounds(
         partitions, lambda row: max(row["first_offset"], row["last_offset"] + 1 - sample)
@@ -287,12 +267,19 @@ def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -
         out.append("  no records")
     for name, topic in sorted(topics.items()):
         if topic["records"] and "values" in topic:
-            told = topic["values"]
-            out.append(f"  {name}: {told['kind']} ({told['of']} of {told['sampled']} values)")
-            if told.get("schema"):
-                out.append(f"    {told['schema']}")
+            values = topic["values"]
+            out.append(
+                f"  {name}: {values['kind']} ({values['of']} of {values['sampled']} values)"
+            )
+            if values.get("schema"):
+                out.append(f"    {values['schema']}")
         if topic.get("headers"):
             out.append(f"    headers: {', '.join(topic['headers'])}")
+        if topic["no_times"]:
+            out.append(
+                f"  {name}: {topic['no_times']:,} record(s) have no time, or one that is beyond "
+                "those of Spark"
+            )
     gaps = [row for row in partitions if row["gaps"]]
     for row in gaps[:_ROWS_SHOWN]:
         first = ", ".join(f"{low}-{high}" for low, high in row["first_gaps"])
@@ -315,7 +302,7 @@ def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
         sizes = [row["value_min"], median, high, row["value_max"]]
         rows.append(
             [row["topic"], str(row["partition"]), f"{row['records']:,}",
-             chart.bar(row["records"] / most),
+             _bar(row["records"] / most),
              *("-" if size is None else f"{size:,}" for size in sizes),
              *("-" if at is None else f"{at:,}" for at in offsets)]
         )  # fmt: skip
@@ -325,26 +312,132 @@ def _partition_lines(partitions: list[dict[str, Any]]) -> list[str]:
     return out
 
 
-def _when(milliseconds: int | None) -> str:
-    from datetime import UTC, datetime
+def _bar(share: float, width: int = 20) -> str:
+    """A bar of text: `share` (0 to 1) of `width` characters, to an eighth of a character."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
+
+def _when(milliseconds: int | None) -> str:
+    """A time in UTC; after the year 9999, the number of milliseconds since 1970."""
     if milliseconds is None:
         return "-"
+    try:
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except ValueError:
+        return f"{milliseconds:,} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+# -- the format of values
+
+_ENVELOPE_FIELDS = {"message_id", "message_type", "message"}
+_DEEP = 8
+_MANY_FIELDS = 200
 
 
-def _write(output: str, summary: Summary, run: Run[Profile]) -> None:
-    path = Path(output).expanduser()
-    partitions = summary.details["partitions"]
-    if path.suffix == ".json":
-        summary.write(str(path))
-        return
-    drawn = chart.svg(
-        "Records by partition",
-        [(f"{row['topic']} [{row['partition']}]", row["records"]) for row in partitions],
-    )
-    if path.suffix == ".html":
-        drawn = chart.html(f"Profile of {', '.join(summary.details['topics']) or 'no topic'}",
-                           summary.report, drawn)  # fmt: skip
-    path.write_text(run.config.redact(drawn), encoding="utf-8")
+def guess(values: Iterable[bytes | None], headers: Iterable[str] = ()) -> dict[str, Any]:
+    """Guess the most frequent kind of some values.
+
+    Parameters
+    ----------
+    values : iterable of bytes or None
+    headers : iterable of str
+        The names of the records' headers.
+
+    Returns
+    -------
+    dict
+        ``kind`` is the kind as text. ``sampled`` is the number of values, and ``of`` the number of
+        values of that kind. For JSON objects, ``schema`` is DDL for the key ``schema`` of other
+        jobs. ``others`` contains the counts of other kinds, if any.
+    """
+    kinds: Counter[str] = Counter()
+    documents: list[Any] = []
+    for value in values:
+        kind, document = _kind(value)
+        kinds[kind] += 1
+        if kind == "JSON objects":
+            documents.append(document)
+    if not kinds:
+        return {"kind": "no values", "of": 0, "sampled": 0}
+    kind, count = max(kinds.items(), key=lambda item: (item[1], item[0]))
+    found = {"kind": kind, "of": count, "sampled": kinds.total()}
+    if kind == "JSON objects":
+        found["schema"] = ddl(documents)
+        if all(document.keys() >= _ENVELOPE_FIELDS for document in documents):
+            found["kind"] = "envelopes of pip-services in their form json"
+    if "message_type" in headers and found["kind"] == kind:
+        found["kind"] = f"{kind}, perhaps envelopes of pip-services in their form headers"
+    if len(kinds) > 1:
+        others = ((name, number) for name, number in kinds.most_common() if name != kind)
+        found["others"] = dict(others)
+    return found
+
+
+def _kind(value: bytes | None) -> tuple[str, Any]:
+    if value is None:
+        return "null", None
+    value = bytes(value)
+    if not value:
+        return "empty", None
+    if value[0] == 0 and len(value) > 5:
+        return "binary in the schema registry's form", None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "binary", None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        printable = all(char.isprintable() or char in "\r\n\t" for char in text)
+        return ("text" if printable else "binary"), None
+    if isinstance(document, dict):
+        return "JSON objects", document
+    if isinstance(document, list):
+        return "JSON arrays", None
+    if isinstance(document, int | float) and not isinstance(document, bool):
+        return "numbers", None
+    return "JSON values", None
+
+
+def ddl(documents: list[dict[str, Any]]) -> str:
+    """Return a schema for JSON objects as Spark's DDL."""
+    return ", ".join(f"{_name(name)} {kind}" for name, kind in _members(documents, 0))
+
+
+def _members(documents: list[dict[str, Any]], depth: int) -> list[tuple[str, str]]:
+    names: dict[str, list[Any]] = {}
+    for document in documents:
+        for name, value in document.items():
+            names.setdefault(name, []).append(value)
+    # Spark treats names that differ only by case as one, so the most frequent one wins.
+    chosen: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: -len(names[name])):
+        chosen.setdefault(name.lower(), name)
+    fields = [(name, names[name]) for name in names if chosen[name.lower()] == name]
+    return [(name, _type(values, depth)) for name, values in fields[:_MANY_FIELDS]]
+
+
+def _type(values: list[Any], depth: int) -> str:
+    present = [value for value in values if value is not None]
+    kinds = {type(value) for value in present}
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds == {int}:
+        return "BIGINT" if all(abs(value) < 2**63 for value in present) else "STRING"
+    if kinds and kinds <= {int, float}:
+        return "DOUBLE"
+    if kinds == {list}:
+        return f"ARRAY<{_type([item for value in present for item in value], depth + 1)}>"
+    if kinds == {dict} and depth < _DEEP and any(present):
+        members = _members(present, depth + 1)
+        return f"STRUCT<{', '.join(f'{_name(name)}: {kind}' for name, kind in members)}>"
+    return "STRING"  # Spark reads any other JSON value as its text
+
+
+def _name(name: str) -> str:
+    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    return name if plain else "`" + name.replace("`", "``") + "`"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pip_services_queues import bodies, envelope, group, make_queue, make_receiver, received
+from pip_services_queues import make_queue
 from pip_services_workers import nursery
 
-__all__ = ["bodies", "envelope", "group", "make_queue", "make_receiver", "nursery", "received"]
+__all__ = ["make_queue", "nursery"]

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Unique, WaitUntil
 from machine import WAIT_S
+from pip_services_queues import MakeQueue, envelope
+from pip_services_rig import Committed, eventually
 
 pytest.importorskip("pip_services4_container")
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
@@ -201,9 +204,7 @@ class App:
 
 
 @pytest.fixture
-def start_app(
-    cluster: Any, unique: Callable[[str], str], tmp_path: Path
-) -> Iterator[Callable[..., App]]:
+def start_app(cluster: Any, unique: Unique, tmp_path: Path) -> Iterator[Callable[..., App]]:
     """Start the process with the container; a test may do so several times."""
     prefix = unique("orders")
     servers = cluster.bootstrap_servers
@@ -241,13 +242,11 @@ def start_app(
     ids=["SIGTERM-autocommit", "SIGTERM", "SIGINT"],
 )
 def test_container_starts_works_and_stops_without_loss(
-    start_app: Callable[..., Any],
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    wait_until: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
+    start_app: Callable[..., App],
+    make_queue: MakeQueue,
+    make_consumer: MakeConsumer,
+    wait_until: WaitUntil,
+    committed: Committed,
     by: int,
     autocommit: bool,
 ) -> None:
@@ -294,7 +293,7 @@ def test_container_starts_works_and_stops_without_loss(
     assert answers == total
 
 
-def test_container_without_a_broker_reports_it_and_exits(start_app: Callable[..., Any]) -> None:
+def test_container_without_a_broker_reports_it_and_exits(start_app: Callable[..., App]) -> None:
     begun = time.monotonic()
     app = start_app(True, SERVERS="127.0.0.1:1", PORT="1", CONNECT_TIMEOUT="500")
 

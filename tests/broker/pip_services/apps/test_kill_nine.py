@@ -21,8 +21,12 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
+from pip_services_queues import MakeQueue, bodies
+from pip_services_rig import Committed
 from pip_services_workers import Handled, Nursery, new_seed
 from repeated import kills
+
+from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = [pytest.mark.ours, pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -39,10 +43,9 @@ LEFT_TO_TIME_OUT = {
 class Sender(threading.Thread):
     """Sends numbered messages, a few at a time, until `end()` is called."""
 
-    def __init__(self, queue: Any, make: Callable[..., Any]) -> None:
+    def __init__(self, queue: KafkaMessageQueue) -> None:
         super().__init__(daemon=True)
         self._queue = queue
-        self._make = make
         self._end = threading.Event()
         self.sent = 0
         self.error: Exception | None = None
@@ -50,7 +53,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         try:
             while not self._end.wait(0.02):
-                self._queue.send_batch(None, self._make(10, self.sent))
+                self._queue.send_batch(None, bodies(10, self.sent))
                 self.sent += 10
         except Exception as error:
             self.error = error
@@ -78,9 +81,8 @@ def test_killed_processes_skip_no_message(
     cluster: Any,
     topic: str,
     group: str,
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
+    make_queue: MakeQueue,
+    committed: Committed,
     tmp_path: Path,
     mode: str,
     names: list[str | None],
@@ -112,7 +114,7 @@ def test_killed_processes_skip_no_message(
             )
             time.sleep(0.005)
 
-    sender = Sender(make_queue(), bodies)
+    sender = Sender(make_queue())
     sender.start()
     pids = {place: start(name) for place, name in enumerate(names)}
     busy = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Read, Unique
 from machine import WAIT_S
 from pip_services4_components.build import Factory
 from pip_services4_components.config import ConfigParams, IConfigurable
@@ -15,6 +15,10 @@ from pip_services4_components.context import Context, IContext
 from pip_services4_components.refer import Descriptor, IReferenceable, IReferences, References
 from pip_services4_components.run import Closer, IOpenable, Opener
 from pip_services4_messaging.queues import IMessageQueue, IMessageReceiver, MessageEnvelope
+from pip_services_rig import Committed, eventually
+
+from pip_services4_kafka.build import DefaultKafkaFactory
+from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
 
@@ -47,9 +51,7 @@ def test_published_import_path_works(path: str, name: str) -> None:
     assert getattr(module, name).__name__ == name
 
 
-def test_documented_example_runs(cluster: Any, unique: Callable[[str], str]) -> None:
-    from pip_services4_kafka.queues import KafkaMessageQueue
-
+def test_documented_example_runs(cluster: Any, unique: Unique) -> None:
     host, port = cluster.bootstrap_servers.split(",")[0].rsplit(":", 1)
     topic = unique("mytopic")
 
@@ -166,15 +168,8 @@ class OrdersFactory(Factory):  # type: ignore[misc]
 
 
 def test_existing_application_runs_unchanged(
-    cluster: Any,
-    unique: Callable[[str], str],
-    eventually: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
+    cluster: Any, unique: Unique, committed: Committed, make_consumer: MakeConsumer, read: Read
 ) -> None:
-    from pip_services4_kafka.build import DefaultKafkaFactory
-
     topic, events = unique("orders"), unique("events")
     common = {
         "group_id": "app",

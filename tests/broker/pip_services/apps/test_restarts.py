@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Unique
 from pip_services4_commons.errors import ApplicationException
+from pip_services_queues import MakeQueue, Receiver, bodies, envelope, received
+from pip_services_rig import Recorder, eventually
+
+from cykafka import TopicPartition
+from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(600)]
 
@@ -46,10 +52,9 @@ def pause_one_by_one(nodes: list[Any]) -> None:
 class Sender(threading.Thread):
     """Sends numbered messages one by one until `end()` is called, despite failures."""
 
-    def __init__(self, queue: Any, envelope: Callable[..., Any]) -> None:
+    def __init__(self, queue: KafkaMessageQueue) -> None:
         super().__init__(daemon=True)
         self._queue = queue
-        self._envelope = envelope
         self._end = threading.Event()
         self.sent: list[str] = []  # in calls that returned
         self.failures: list[ApplicationException] = []
@@ -63,7 +68,7 @@ class Sender(threading.Thread):
                 number += 1
                 begun = time.monotonic()
                 try:
-                    self._queue.send(None, self._envelope(str(number)))
+                    self._queue.send(None, envelope(str(number)))
                 except ApplicationException as error:
                     self.failures.append(error)
                 else:
@@ -82,15 +87,10 @@ class Sender(threading.Thread):
 def test_queues_recover_without_losing_messages(
     happens: Callable[[list[Any]], None],
     cluster: Any,
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    envelope: Callable[..., Any],
-    eventually: Callable[..., None],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue,
+    make_consumer: MakeConsumer,
+    unique: Unique,
 ) -> None:
-    from cykafka import TopicPartition
-
     name = unique("restarted")
     cluster.create_topic(name, PARTITIONS, replication_factor=3)
     common = {
@@ -106,9 +106,9 @@ def test_queues_recover_without_losing_messages(
     receiving = make_queue(group_id=unique("receiving"), autocommit=False, **common)
     queues = [listening, completing, receiving]
 
-    receiver = make_receiver()
+    receiver = Receiver()
     listening.begin_listen(None, receiver)
-    completer = make_receiver(lambda message, queue: queue.complete(message))
+    completer = Receiver(lambda message, queue: queue.complete(message))
     completing.begin_listen(None, completer)
     received: Counter[str] = Counter()
     end = threading.Event()
@@ -130,20 +130,20 @@ def test_queues_recover_without_losing_messages(
 
     thread = threading.Thread(target=receive, daemon=True)
     thread.start()
-    sender = Sender(sending, envelope)
+    sender = Sender(sending)
     sender.start()
 
     def handled() -> list[Counter[str]]:
         return [Counter(receiver.bodies()), Counter(completer.bodies()), received]
 
     try:
-        eventually(lambda: all(len(each) > 50 for each in handled()), WAIT_S)
+        eventually(lambda: all(len(bodies) > 50 for bodies in handled()), WAIT_S)
         happens(list(cluster.nodes))
         before = len(sender.sent)
         eventually(lambda: len(sender.sent) > before + 50, WAIT_S)
         sender.end()
         sent = set(sender.sent)
-        eventually(lambda: all(sent <= set(each) for each in handled()), WAIT_S)
+        eventually(lambda: all(sent <= set(bodies) for bodies in handled()), WAIT_S)
         assert errors == []
         assert all(queue.is_open() for queue in [sending, *queues])
         assert sender.longest < 10, "longer than request_timeout with a margin"
@@ -166,7 +166,7 @@ def test_queues_recover_without_losing_messages(
         thread.join()
         if sender.is_alive():
             sender.end()
-    assert all(there <= set(each) for each in handled())
+    assert all(there <= set(bodies) for bodies in handled())
     places = [TopicPartition(name, number) for number in range(PARTITIONS)]
     ends = [marks.high for marks in consumer.watermarks(places, WAIT_S).values()]
     for queue in queues:
@@ -177,14 +177,7 @@ def test_queues_recover_without_losing_messages(
 
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_close_with_dead_brokers_ends_in_time_without_loss(
-    cluster: Any,
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., list[str]],
-    eventually: Callable[..., None],
-    unique: Callable[[str], str],
-    logger: Any,
-    autocommit: bool,
+    cluster: Any, make_queue: MakeQueue, unique: Unique, logger: Recorder, autocommit: bool
 ) -> None:
     name = unique("dead")
     cluster.create_topic(name, 1, replication_factor=3)
@@ -214,7 +207,7 @@ def test_close_with_dead_brokers_ends_in_time_without_loss(
     # The session's thread, which close() left behind, ends too.
     session = f"kafka-session-{name}"
     eventually(lambda: all(t.name != session for t in threading.enumerate()), WAIT_S)
-    assert "their messages may come again" in logger.all()
+    assert "the group may redeliver their messages" in logger.all()
     for node in cluster.nodes:
         node.start(wait=False)
     for node in cluster.nodes:

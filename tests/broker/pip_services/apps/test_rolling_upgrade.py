@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Unique
+from pip_services_queues import MakeQueue, bodies
+from pip_services_rig import Committed, eventually
 from pip_services_workers import Handled
 
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
@@ -119,11 +122,9 @@ def start(
 
 def test_members_are_replaced_one_by_one_and_back(
     start: Callable[[str], Member],
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue,
+    committed: Committed,
+    unique: Unique,
     topic: str,
     group: str,
 ) -> None:
@@ -168,12 +169,7 @@ def test_members_are_replaced_one_by_one_and_back(
 
 
 def test_metadata_of_ours_does_not_disturb_the_published_package(
-    start: Callable[[str], Member],
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., None],
-    topic: str,
+    start: Callable[[str], Member], make_queue: MakeQueue
 ) -> None:
     """A reader of ours leaves one message unfinished; an old one gets it, and all behind it."""
     ours = make_queue(autocommit=False, options__write_partition=0)

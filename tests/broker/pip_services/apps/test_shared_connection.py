@@ -10,32 +10,35 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
+from pip_services_queues import MakeQueue, Receiver, bodies, envelope
+from pip_services_rig import (
+    Committed,
+    MakeConnection,
+    MakeReferences,
+    Recorder,
+    config,
+    eventually,
+)
 from pip_services_workers import new_seed
+
+from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = [pytest.mark.ours, pytest.mark.timeout(300)]
 
 
 def test_queues_on_one_connection_get_only_their_own_messages(
     cluster: Any,
-    config: Callable[..., Any],
-    make_connection: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    envelope: Callable[..., Any],
-    eventually: Callable[..., None],
-    committed: Callable[..., dict[int, int]],
-    logger: Any,
-    unique: Callable[[str], str],
+    make_connection: MakeConnection,
+    make_references: MakeReferences,
+    committed: Committed,
+    logger: Recorder,
+    unique: Unique,
 ) -> None:
-    from pip_services4_components.refer import Descriptor, References
-
-    from pip_services4_kafka.queues import KafkaMessageQueue
 
     connection = make_connection(options__num_partitions=2)
-    references = References.from_tuples(
-        Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connection,
-        Descriptor("test", "logger", "test", "default", "1.0"), logger,
-    )  # fmt: skip
+    references = make_references(connection=connection)
     topics = [unique("own") for _ in range(4)]
     # Each topic has two groups. They differ in autocommit, acks and how they receive.
     queues: dict[tuple[str, str], Any] = {}
@@ -56,7 +59,7 @@ def test_queues_on_one_connection_get_only_their_own_messages(
             queue.open(None)
             assert queue._connection is connection
             queues[topic, group] = queue
-            receivers[topic, group] = make_receiver(lambda message, of: of.complete(message))
+            receivers[topic, group] = Receiver(lambda message, of: of.complete(message))
     try:
         for key, queue in queues.items():
             queue.begin_listen(None, receivers[key])
@@ -112,10 +115,7 @@ def test_queues_on_one_connection_get_only_their_own_messages(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_full_queue_resumes_partitions_that_it_lost_and_regained(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    eventually: Callable[..., None],
-    protocol: str,
+    make_queue: MakeQueue, protocol: str
 ) -> None:
     settings = {
         "autocommit": False,
@@ -154,21 +154,14 @@ def test_full_queue_resumes_partitions_that_it_lost_and_regained(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_with_changing_members_leave_no_message_unread(
     cluster: Any,
-    config: Callable[..., Any],
-    make_connection: Callable[..., Any],
-    make_references: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
+    make_connection: MakeConnection,
+    make_references: MakeReferences,
+    committed: Committed,
     topic: str,
-    unique: Callable[[str], str],
+    unique: Unique,
     protocol: str,
 ) -> None:
     """Members of two groups on three connections join and leave at random."""
-    from pip_services4_components.refer import Descriptor
-
-    from pip_services4_kafka.queues import KafkaMessageQueue
 
     seed = new_seed()
     dice = random.Random(seed)
@@ -199,11 +192,7 @@ def test_groups_with_changing_members_leave_no_message_unread(
             queue.complete(message)
 
     def join(group: str) -> None:
-        references = make_references()
-        references.put(
-            Descriptor("pip-services", "connection", "kafka", "default", "1.0"),
-            dice.choice(connections),
-        )
+        references = make_references(connection=dice.choice(connections))
         queue = KafkaMessageQueue()
         queue.configure(
             config(
@@ -218,7 +207,7 @@ def test_groups_with_changing_members_leave_no_message_unread(
         queue.set_references(references)
         queue.open(None)
         if dice.random() < 0.6:
-            queue.begin_listen(None, make_receiver(lambda m, q: handle(group, m, q)))
+            queue.begin_listen(None, Receiver(lambda m, q: handle(group, m, q)))
             members[group].append(lambda: queue.close(None))
             return
         end = threading.Event()
@@ -244,11 +233,7 @@ def test_groups_with_changing_members_leave_no_message_unread(
 
     sender = KafkaMessageQueue()
     sender.configure(config(topic=topic, from_beginning=True))
-    references = make_references()
-    references.put(
-        Descriptor("pip-services", "connection", "kafka", "default", "1.0"), connections[0]
-    )
-    sender.set_references(references)
+    sender.set_references(make_references(connection=connections[0]))
     sender.open(None)
     total = 0
     try:
@@ -266,10 +251,11 @@ def test_groups_with_changing_members_leave_no_message_unread(
                 join(group)
         wanted = {str(n) for n in range(total)}
         eventually(
-            lambda: errors or all(set(each) == wanted for each in list(handled.values())), WAIT_S
+            lambda: errors or all(set(bodies) == wanted for bodies in list(handled.values())),
+            WAIT_S,
         )
     except AssertionError as error:
-        missing = {group: len(wanted - set(each)) for group, each in handled.items()}
+        missing = {group: len(wanted - set(bodies)) for group, bodies in handled.items()}
         error.add_note(f"{missing} of {total} are missing; CYKAFKA_TEST_SEED={seed}")
         raise
     finally:

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from pip_services4_components.context import ContextResolver
 from pip_services4_observability.log import LogLevel
+from pip_services_queues import MakeQueue, Receiver, bodies, envelope, received
+from pip_services_rig import MakeReferences, Recorder
 
 import pip_services4_kafka
+from pip_services4_kafka.connect import KafkaConnection
 
 pytestmark = pytest.mark.ours
 
@@ -22,11 +25,7 @@ MOST_FRAMES = 4
 
 
 def test_each_message_has_a_line_with_its_trace_id_at_debug_level(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    received: Callable[..., Any],
-    logger: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    make_queue: MakeQueue, logger: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[tuple[str | None, str]] = []
 
@@ -54,18 +53,13 @@ def test_each_message_has_a_line_with_its_trace_id_at_debug_level(
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_warning_of_a_misspelled_key_names_the_queue(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    connection: Any,
-    logger: Any,
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    connection: KafkaConnection,
+    logger: Recorder,
     shared: bool,
 ) -> None:
-    references = make_references()
-    if shared:
-        from pip_services4_components.refer import Descriptor
-
-        place = Descriptor("pip-services", "connection", "kafka", "default", "1.0")
-        references.put(place, connection)
+    references = make_references(connection=connection) if shared else make_references()
     given = {"options__max_atempts": 3}
     if shared:
         given |= dict.fromkeys(("options__connect_timeout", "connection__uri"))
@@ -77,7 +71,7 @@ def test_warning_of_a_misspelled_key_names_the_queue(
 
 @pytest.mark.parametrize(("value", "warned"), [("off", True), ("false", False), (True, False)])
 def test_boolean_that_is_none_is_warned_about(
-    make_queue: Callable[..., Any], logger: Any, value: Any, warned: bool
+    make_queue: MakeQueue, logger: Recorder, value: Any, warned: bool
 ) -> None:
     queue = make_queue(autocommit=value)
     text = f'Queue {queue.get_name()}: autocommit: expected true or false, got "off"; using True'
@@ -129,7 +123,7 @@ def frames() -> Iterator[Callable[[str], Frames]]:
     [
         ("sending", "KafkaConnection.py:publish_envelopes"),
         ("fetching", "_partition.py:add"),
-        ("receiving", "_partition.py:hand_over"),
+        ("receiving", "_partition.py:take"),
         ("listening", "pip_services_queues.py:receive_message"),
         ("completing", "_partition.py:finish"),
         ("committing", "_session.py:commit"),
@@ -137,13 +131,7 @@ def frames() -> Iterator[Callable[[str], Frames]]:
     ],
 )
 def test_message_passes_at_most_four_frames(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    frames: Callable[[str], Frames],
-    step: str,
-    place: str,
+    make_queue: MakeQueue, frames: Callable[[str], Frames], step: str, place: str
 ) -> None:
     """A developer who stops there in a debugger has few frames to look at."""
     noted = frames(place)
@@ -151,7 +139,7 @@ def test_message_passes_at_most_four_frames(
     queue.send_batch(None, bodies(3))
     queue.abandon(queue.receive(None, 30_000))
     queue.complete(queue.receive(None, 30_000))
-    receiver = make_receiver(lambda message, queue: queue.complete(message))
+    receiver = Receiver(lambda message, queue: queue.complete(message))
     queue.begin_listen(None, receiver)
     receiver.wait(2)
     queue.close(None)

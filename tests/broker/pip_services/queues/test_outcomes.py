@@ -5,22 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine import WAIT_S
+from fixture_types import MakeConsumer, Read
 from pip_services4_commons.errors import ConfigException
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_queues import ONE, MakeQueue, Receiver, bodies, fail_at, received
+from pip_services_rig import Committed, Gate, Recorder, eventually
 
 from pip_services4_kafka.connect import _one_by_one
 from pip_services4_kafka.queues import KafkaMessageQueue
-from pip_services4_kafka.queues._dead_letters import DeadLetters
 from pip_services4_kafka.queues._listener import Listener
+from pip_services4_kafka.queues._sender import DeadLetters
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 FAST = {"options__retry_backoff": 1, "options__retry_backoff_max": 20}
 
 
@@ -28,19 +28,13 @@ def refuse(message: Any, queue: Any) -> None:
     raise ValueError("x" * 2_000_000)
 
 
-def test_reason_longer_than_a_message_does_not_keep_the_dead_letter_from_being_sent(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., list[Any]],
-    cluster: Any,
-    topic: str,
+def test_reason_longer_than_a_message_is_cut_in_the_dead_letter(
+    make_queue: MakeQueue, make_consumer: MakeConsumer, read: Read, cluster: Any, topic: str
 ) -> None:
     cluster.create_topic(f"{topic}.dlq", 1)
     queue = make_queue(options__max_attempts=2, **FAST, **ONE)
     queue.send_batch(None, bodies(1))
-    receiver = make_receiver(refuse)
+    receiver = Receiver(refuse)
     queue.begin_listen(None, receiver)
     consumer = make_consumer()
     consumer.subscribe([f"{topic}.dlq"])
@@ -51,14 +45,7 @@ def test_reason_longer_than_a_message_does_not_keep_the_dead_letter_from_being_s
 
 
 def test_receiver_does_not_run_again_while_the_dead_letter_cannot_be_sent(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = Counter[str]()
 
@@ -72,26 +59,15 @@ def test_receiver_does_not_run_again_while_the_dead_letter_cannot_be_sent(
     queue = make_queue(options__max_attempts=2, **fast)
     queue.send_batch(None, bodies(2))
 
-    def fail(message: Any, queue: Any) -> None:
-        if message.get_message_as_string() == "0":
-            raise ValueError("told")
-
-    receiver = make_receiver(fail)
+    receiver = Receiver(fail_at("0", ValueError("told")))
     queue.begin_listen(None, receiver)
-    eventually(lambda: committed(topic, group) == {1: 2})
+    eventually(lambda: committed() == {1: 2})
     assert Counter(receiver.bodies()) == {"0": 2, "1": 1}
     assert sent == {"0": 4}
 
 
 def test_abandoned_message_waits_for_its_dead_letter_despite_autocommit(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    logger: Any,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, monkeypatch: pytest.MonkeyPatch, logger: Recorder
 ) -> None:
     may_send = threading.Event()
 
@@ -107,18 +83,14 @@ def test_abandoned_message_waits_for_its_dead_letter_despite_autocommit(
     queue.abandon(queue.receive(None, 30_000))
     assert "cannot send the dead letter" in logger.all()
     eventually(lambda: logger.all().count("cannot send") > 1)  # several intervals of autocommit
-    assert committed(topic, group) == {1: 0}
+    assert committed() == {1: 0}
     may_send.set()
-    eventually(lambda: committed(topic, group) == {1: 1})
+    eventually(lambda: committed() == {1: 1})
     assert queue.receive(None, 0) is None
 
 
 def test_envelope_with_a_reference_of_the_subclass_can_be_completed(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     class Queue(KafkaMessageQueue):
         def _to_message(self, msg: Any) -> MessageEnvelope | None:
@@ -130,19 +102,12 @@ def test_envelope_with_a_reference_of_the_subclass_can_be_completed(
     queue = make_queue(Queue, autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
     queue.complete(queue.receive(None, 30_000))
-    assert committed(topic, group) == {1: 1}
+    assert committed() == {1: 1}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_message_in_hand_is_completed_although_the_group_has_rebalanced(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
-    topic: str,
-    group: str,
-    protocol: str,
+    make_queue: MakeQueue, committed: Committed, protocol: str
 ) -> None:
     fast = {"options__kafka__auto.commit.interval.ms": 100}
     given = {"options__kafka__group.protocol": protocol, **fast}
@@ -163,21 +128,15 @@ def test_message_in_hand_is_completed_although_the_group_has_rebalanced(
     eventually(lambda: session.assigned() == everything)
     for message in in_hand:
         queue.complete(message)
-    eventually(lambda: sum(committed(topic, group).values()) == 40)
+    eventually(lambda: sum(committed().values()) == 40)
     assert queue.receive(None, 300) is None
 
 
 def test_slow_on_message_commits_and_polls_in_between(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., dict[int, int]],
-    eventually: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_one_by_one, "SERVE_S", 0.05)
-    begun, go_on = threading.Event(), threading.Event()
+    gate = Gate()
     handled = []
 
     class Queue(KafkaMessageQueue):
@@ -185,24 +144,21 @@ def test_slow_on_message_commits_and_polls_in_between(
             handled.append(message.offset())
             time.sleep(0.1)
             if message.offset() == 10:
-                begun.set()
-                assert go_on.wait(WAIT_S)
+                gate.hold()
 
     fast = {"options__kafka__auto.commit.interval.ms": 50}
     sender = make_queue(**ONE)
     sender.send_batch(None, bodies(20))
     queue = make_queue(Queue, **fast, **ONE)
     queue.peek(None)
-    assert begun.wait(WAIT_S)  # all messages came in one batch
-    eventually(lambda: committed(topic, group).get(1, 0) >= 5)
-    go_on.set()
+    gate.wait()  # all messages came in one batch
+    eventually(lambda: committed().get(1, 0) >= 5)
+    gate.open()
     eventually(lambda: len(handled) == 20)
     assert handled == list(range(20))
 
 
-def test_first_use_by_several_threads_subscribes_a_subclass_once(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], topic: str, group: str
-) -> None:
+def test_first_use_by_several_threads_subscribes_a_subclass_once(make_queue: MakeQueue) -> None:
     class Queue(KafkaMessageQueue):
         def _subscribe(self, context: Any = None, **_: Any) -> None:
             time.sleep(0.05)
@@ -233,12 +189,7 @@ class _Silent(Exception):
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), _Silent()])
 @pytest.mark.parametrize("hook", ["_to_message", "on_message"])
 def test_hook_that_raises_anything_ends_its_message_alone(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    logger: Any,
-    hook: str,
-    error: BaseException,
+    make_queue: MakeQueue, logger: Recorder, hook: str, error: BaseException
 ) -> None:
     def raise_once(self: Any, *arguments: Any, **_: Any) -> Any:
         message = arguments[-1]
@@ -254,11 +205,7 @@ def test_hook_that_raises_anything_ends_its_message_alone(
 
 
 def test_exception_without_a_text_counts_as_an_attempt(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    eventually: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
     monkeypatch.setattr(
@@ -270,16 +217,14 @@ def test_exception_without_a_text_counts_as_an_attempt(
 
     queue = make_queue(options__max_attempts=2, **FAST, **ONE)
     queue.send_batch(None, bodies(1))
-    receiver = make_receiver(fail)
+    receiver = Receiver(fail)
     queue.begin_listen(None, receiver)
     eventually(lambda: sent)
     assert (receiver.bodies(), sent) == (["0", "0"], ["_Silent"])
 
 
 def test_interrupted_listen_can_be_ended(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: Any, workers: int) -> None:
         raise KeyboardInterrupt
@@ -287,13 +232,13 @@ def test_interrupted_listen_can_be_ended(
     queue = make_queue(options__request_timeout=30_000)
     monkeypatch.setattr(Listener, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        queue.listen(None, make_receiver())
+        queue.listen(None, Receiver())
     begun = time.monotonic()
     queue.end_listen()
     queue.close()
     assert time.monotonic() - begun < 20
 
 
-def test_dead_letters_need_another_topic(make_queue: Callable[..., Any], topic: str) -> None:
+def test_dead_letters_need_another_topic(make_queue: MakeQueue, topic: str) -> None:
     with pytest.raises(ConfigException, match=r"options\.dead_letter_topic"):
         make_queue(options__dead_letter_topic=topic)

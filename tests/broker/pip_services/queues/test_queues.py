@@ -6,25 +6,24 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S, wake_up_s
+from pip_services_queues import ONE, MakeQueue, Receiver, bodies, envelope, received
+from pip_services_rig import Committed, eventually
 
 from cykafka.admin import NewPartitions
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 # Real brokers end a waiting fetch as soon as a message arrives.
 REAL = {"options__kafka__fetch.wait.max.ms": 500}
 
 
 @pytest.mark.alone
-def test_receive_gets_a_message_soon_after_it_was_sent(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_receive_gets_a_message_soon_after_it_was_sent(make_queue: MakeQueue) -> None:
     queue = make_queue(**REAL)
     queue.send(None, envelope("first"))
     assert queue.receive(None, 60000) is not None
@@ -47,19 +46,14 @@ def test_receive_gets_a_message_soon_after_it_was_sent(
     assert statistics.quantiles(waits)[0] < 0.02 + 4 * wake_up_s()
 
 
-def test_group_without_offsets_starts_at_the_end_and_misses_no_later_message(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+def test_new_group_starts_at_the_end_and_misses_no_later_message(
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     sender = make_queue(group_id="sender", **ONE, **REAL)
     sender.send_batch(None, bodies(3))
     first = make_queue(from_beginning=False, **ONE, **REAL)
     sender.send_batch(None, bodies(1, 3))
-    assert committed(topic, group) == {}
+    assert committed() == {}
     first._subscribe(None)
     second = make_queue(from_beginning=False, **ONE, **REAL)  # the group may have members by now
     assert received(first, 1) == ["3"]
@@ -71,13 +65,7 @@ def test_group_without_offsets_starts_at_the_end_and_misses_no_later_message(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_every_message_is_handled_while_members_join_and_leave(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    autocommit: bool,
-    protocol: str,
+    make_queue: MakeQueue, make_producer: MakeProducer, topic: str, autocommit: bool, protocol: str
 ) -> None:
     total = 2000
     handled: Counter[str] = Counter()
@@ -97,7 +85,7 @@ def test_every_message_is_handled_while_members_join_and_leave(
             options__max_pending=200,
             **{**REAL, "options__kafka__group.protocol": protocol},
         )
-        queue.begin_listen(None, make_receiver(then))
+        queue.begin_listen(None, Receiver(then))
         return queue
 
     members = [member()]
@@ -118,13 +106,11 @@ def test_every_message_is_handled_while_members_join_and_leave(
 
 
 def test_queue_skips_the_offset_gaps_of_other_transactions(
-    make_queue: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue,
+    make_producer: MakeProducer,
+    committed: Committed,
+    unique: Unique,
     topic: str,
-    group: str,
 ) -> None:
     producer = make_producer({"transactional.id": unique("t")})
     producer.init_transactions(30)
@@ -140,17 +126,14 @@ def test_queue_skips_the_offset_gaps_of_other_transactions(
     assert [message.get_message_as_string() for message in got] == ["0", "2", "4"]
     queue.complete(got[1])
     queue.complete(got[0])
-    (position,) = committed(topic, group).values()
+    (position,) = committed().values()
     assert got[1].get_reference().offset() < position <= got[2].get_reference().offset()
     queue.abandon(got[2])
     assert received(queue, 1) == ["4"]
 
 
 def test_partitions_added_later_are_read_from_their_beginning(
-    make_queue: Callable[..., Any],
-    admin: Any,
-    received: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue, admin: Any, unique: Unique
 ) -> None:
     name = unique("growing")
     sender = make_queue(topic=name, group_id="sender", options__num_partitions=1, **REAL)
@@ -167,10 +150,7 @@ def test_partitions_added_later_are_read_from_their_beginning(
 
 
 def test_two_concurrent_opens_create_the_topic(
-    make_queue: Callable[..., Any],
-    unique: Callable[[str], str],
-    committed: Callable[..., Any],
-    group: str,
+    make_queue: MakeQueue, unique: Unique, committed: Committed, group: str
 ) -> None:
     name = unique("fresh")
     queues = [make_queue(opened=False, topic=name, from_beginning=False) for _ in range(4)]

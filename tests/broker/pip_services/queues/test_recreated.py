@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
+from pip_services_queues import MakeQueue, Receiver, bodies, received
+from pip_services_rig import eventually
 
 pytestmark = pytest.mark.ours
 
 
 @pytest.fixture
-def recreate(eventually: Callable[..., Any]) -> Callable[..., None]:
+def recreate() -> Callable[..., None]:
     """Delete a queue's topic and create it again."""
 
     def make(queue: Any, topic: str) -> None:
@@ -35,12 +38,7 @@ def send_in_order(queue: Any, envelopes: list[Any]) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_topic_recreated_under_a_listener_is_read_from_its_beginning(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    recreate: Callable[..., None],
-    bodies: Callable[..., Any],
-    unique: Callable[[str], str],
-    protocol: str,
+    make_queue: MakeQueue, recreate: Callable[..., None], unique: Unique, protocol: str
 ) -> None:
     topic = unique("again")
     queue = make_queue(
@@ -50,7 +48,7 @@ def test_topic_recreated_under_a_listener_is_read_from_its_beginning(
         **{"options__kafka__group.protocol": protocol},
     )
     queue.send_batch(None, bodies(50))
-    receiver = make_receiver(lambda envelope, queue: queue.complete(None, envelope))
+    receiver = Receiver(lambda envelope, queue: queue.complete(None, envelope))
     queue.begin_listen(None, receiver)
     receiver.wait(50)
     recreate(queue, topic)
@@ -62,11 +60,9 @@ def test_topic_recreated_under_a_listener_is_read_from_its_beginning(
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("from_beginning", [False, True])
 def test_topic_recreated_between_two_opens_is_read_from_its_beginning(
-    make_queue: Callable[..., Any],
+    make_queue: MakeQueue,
     recreate: Callable[..., None],
-    received: Callable[..., Any],
-    bodies: Callable[..., Any],
-    unique: Callable[[str], str],
+    unique: Unique,
     protocol: str,
     from_beginning: bool,
 ) -> None:
@@ -92,14 +88,8 @@ def test_topic_recreated_between_two_opens_is_read_from_its_beginning(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_completing_messages_of_the_old_topic_finishes_none_of_the_new_one(
-    make_queue: Callable[..., Any],
-    recreate: Callable[..., None],
-    received: Callable[..., Any],
-    bodies: Callable[..., Any],
-    eventually: Callable[..., None],
-    unique: Callable[[str], str],
-    protocol: str,
+def test_completing_old_messages_finishes_none_of_a_recreated_topic(
+    make_queue: MakeQueue, recreate: Callable[..., None], unique: Unique, protocol: str
 ) -> None:
     topic = unique("again")
     sender = make_queue(topic=topic, group_id="sender", options__num_partitions=1)

@@ -6,51 +6,38 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer, Unique
 from machine import WAIT_S
 from pip_services4_commons.errors import BadRequestException, InvalidStateException
+from pip_services4_observability.log import LogLevel
+from pip_services_queues import ONE, Counters, MakeQueue, Receiver, bodies, fail_at, received
+from pip_services_rig import Committed, MakeReferences, Recorder, eventually, finish
 
 from pip_services4_kafka.queues import KafkaMessageQueue, _receiver
-from pip_services4_kafka.queues._metadata import encode
+from pip_services4_kafka.queues._commits import encode_ranges
 
 pytestmark = pytest.mark.ours
-
-ONE = {"options__write_partition": 1}
-
 
 # -- where a group begins
 
 
 def test_queue_that_only_sends_leaves_its_messages_to_later_readers(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     for first in (0, 10):
         sender = make_queue(from_beginning=False, **ONE)
         sender.send_batch(None, bodies(10, first))
         sender.close(None)
-    assert committed(topic, group) == {}
+    assert committed() == {}
     reader = make_queue(from_beginning=True, **ONE)
     assert received(reader, 20) == [str(n) for n in range(20)]
 
 
 def test_queue_begins_at_its_open_although_the_group_has_another_member(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    cluster: Any,
-    unique: Callable[[str], str],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, cluster: Any, unique: Unique
 ) -> None:
     other = unique("other")
     cluster.create_topic(other, 1)
@@ -64,24 +51,17 @@ def test_queue_begins_at_its_open_although_the_group_has_another_member(
     assert received(late, 5) == [str(n) for n in range(5, 10)]
     assert late.receive(None, 300) is None
     late.close(None)
-    assert committed(topic, group)[1] == 10
+    assert committed()[1] == 10
 
 
 def test_group_begins_where_its_first_reader_began_even_if_that_one_dies(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    unique: Callable[[str], str],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, unique: Unique
 ) -> None:
     sender = make_queue(group_id=unique("sender"), **ONE)
     sender.send_batch(None, bodies(3))
     first = make_queue(from_beginning=False, **ONE)
     first.peek(None)
-    eventually(lambda: committed(topic, group).get(1) == 3)  # as it would find it after a crash
+    eventually(lambda: committed().get(1) == 3)  # as it would find it after a crash
     sender.send_batch(None, bodies(3, 3))
     first.close(None)
     assert received(make_queue(from_beginning=False, **ONE), 3) == ["3", "4", "5"]
@@ -91,19 +71,8 @@ def test_group_begins_where_its_first_reader_began_even_if_that_one_dies(
 
 
 def test_message_that_always_fails_does_not_hold_back_the_others(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, cluster: Any, topic: str
 ) -> None:
-    def then(message: Any, queue: Any) -> None:
-        if message.get_message_as_string() == "0":
-            raise ValueError("poison")
-
     queue = make_queue(
         options__retry_backoff=10,
         options__retry_backoff_max=20,
@@ -111,9 +80,9 @@ def test_message_that_always_fails_does_not_hold_back_the_others(
         **ONE,
     )
     queue.send_batch(None, bodies(1000))
-    receiver = make_receiver(then)
+    receiver = Receiver(fail_at("0", ValueError("poison")))
     queue.begin_listen(None, receiver)
-    eventually(lambda: committed(topic, group).get(1) == 1000)
+    eventually(lambda: committed().get(1) == 1000)
     counts = Counter(receiver.bodies())
     assert counts.pop("0") == 10  # options.max_attempts
     assert set(counts.values()) == {1}
@@ -123,13 +92,7 @@ def test_message_that_always_fails_does_not_hold_back_the_others(
 
 @pytest.mark.parametrize("ends", ["closed", "lost"])
 def test_restart_repeats_the_unfinished_message_only(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
-    ends: str,
+    make_queue: MakeQueue, committed: Committed, ends: str
 ) -> None:
     count = 30_000
     queue = make_queue(autocommit=False, **{"options__kafka__auto.commit.interval.ms": 100}, **ONE)
@@ -148,7 +111,7 @@ def test_restart_repeats_the_unfinished_message_only(
         eventually(lambda: not _uncommitted(queue))
         session._handler.revoked = session._handler.lost
     queue.close(None)
-    assert committed(topic, group) == {1: 7}
+    assert committed() == {1: 7}
 
     again = make_queue(autocommit=False, **ONE)
     again.send_batch(None, bodies(1, count))
@@ -157,18 +120,12 @@ def test_restart_repeats_the_unfinished_message_only(
 
 
 def test_finished_offsets_beyond_the_end_of_the_log_are_forgotten(
-    make_queue: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    kafka: Any,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, make_consumer: MakeConsumer, kafka: Any, topic: str, group: str
 ) -> None:
     """As after an unclean election: the broker has the commit, and the log is shorter."""
     sender = make_queue(group_id="sender", **ONE)
     sender.send_batch(None, bodies(5))
-    metadata = encode(2, [(3, 1000)], 100)[0]
+    metadata = encode_ranges(2, [(3, 1000)], 100)[0]
     place = kafka.TopicPartition(topic, 1, 2, metadata=metadata)
     make_consumer({"group.id": group}).commit(offsets=[place], asynchronous=False)
     reader = make_queue(**ONE)
@@ -178,28 +135,25 @@ def test_finished_offsets_beyond_the_end_of_the_log_are_forgotten(
 
 
 def _uncommitted(queue: Any) -> bool:
-    partitions = queue._KafkaMessageQueue__receiver.local.partitions()
+    partitions = queue._session_receiver.local.partitions()
     return any(
-        each.committed
-        != (each.first_unfinished, encode(each.first_unfinished, each.ranges(), 4000)[0])
-        for each in partitions
-        if each.first_unfinished is not None
+        partition.committed
+        != (
+            partition.first_unfinished,
+            encode_ranges(partition.first_unfinished, partition.ranges(), 4000)[0],
+        )
+        for partition in partitions
+        if partition.first_unfinished is not None
     )
 
 
 def test_message_that_nobody_completes_is_logged_once(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    bodies: Callable[..., Any],
-    eventually: Callable[..., Any],
-    logger: Any,
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    logger: Recorder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_receiver, "_STUCK_S", 0.5)
-    from pip_services4_observability.count import CachedCounters
-
-    class Counters(CachedCounters):  # type: ignore[misc]
-        def _save(self, counters: Any) -> None: ...
 
     queue = make_queue(autocommit=False, references=make_references(counters=Counters()), **ONE)
     queue.send_batch(None, bodies(3))
@@ -216,9 +170,7 @@ def test_message_that_nobody_completes_is_logged_once(
     assert "partition 1, offset 0" in line
 
 
-def test_abandoned_message_takes_seconds_and_starves_nobody(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_abandoned_message_takes_seconds_and_starves_nobody(make_queue: MakeQueue) -> None:
     queue = make_queue(options__max_attempts=5, **ONE)
     queue.send_batch(None, bodies(101))
     began, attempts, others = time.monotonic(), 0, 0
@@ -238,14 +190,12 @@ def test_abandoned_message_takes_seconds_and_starves_nobody(
 # -- errors, forks and names
 
 
-def test_timeout_that_is_no_number_is_named(make_queue: Callable[..., Any]) -> None:
+def test_timeout_that_is_no_number_is_named(make_queue: MakeQueue) -> None:
     with pytest.raises(BadRequestException, match="wait_timeout: expected a number of ms"):
         make_queue().receive("x", "y")
 
 
-def test_forked_child_is_told_so(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any]
-) -> None:
+def test_forked_child_is_told_so(make_queue: MakeQueue) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(2))
     message = queue.receive(None, 30_000)
@@ -282,7 +232,7 @@ class _Receiver:
     def receive_message(self, message: Any, queue: Any) -> None: ...
 
 
-def test_documented_names_are_there(make_queue: Callable[..., Any], topic: str) -> None:
+def test_documented_names_are_there(make_queue: MakeQueue, topic: str) -> None:
     calls: list[Any] = []
 
     class Old(KafkaMessageQueue):
@@ -311,16 +261,11 @@ def test_documented_names_are_there(make_queue: Callable[..., Any], topic: str) 
     assert "open" in repr(connection)
 
 
-def test_listen_says_that_it_blocks(
-    make_queue: Callable[..., Any], eventually: Callable[..., Any], logger: Any
-) -> None:
-    from pip_services4_observability.log import LogLevel
-
+def test_listen_says_that_it_blocks(make_queue: MakeQueue, logger: Recorder) -> None:
     logger.set_level(LogLevel.Info)
     queue = make_queue()
     thread = threading.Thread(target=lambda: queue.listen(None, _Receiver()), daemon=True)
     thread.start()
     eventually(lambda: "listen() blocks its thread" in logger.all())
     queue.end_listen(None)
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    finish(thread)

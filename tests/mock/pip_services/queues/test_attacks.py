@@ -3,64 +3,59 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from machine import WAIT_S
 from pip_services4_commons.errors import ApplicationException, BadRequestException
-from pip_services4_components.refer import Descriptor
-from pip_services_queues import receiving
-from pip_services_rig import in_thread
+from pip_services_queues import ONE, MakeQueue, Receiver, bodies, envelope, received, receiving
+from pip_services_rig import (
+    Committed,
+    Gate,
+    MakeConnection,
+    MakeReferences,
+    eventually,
+    finish,
+    in_thread,
+)
 
+from pip_services4_kafka.connect import KafkaConnection
 from pip_services4_kafka.queues import KafkaMessageQueue
 from pip_services4_kafka.queues._listener import Listener
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 
-
-def test_close_during_a_batch_skips_no_message_that_on_message_has_not_handled(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+def test_close_during_a_batch_skips_no_unhandled_message(
+    make_queue: MakeQueue, committed: Committed, topic: str
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+    gate = Gate()
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             if message.value() == b"5":
-                entered.set()
-                assert go_on.wait(WAIT_S)
+                gate.hold()
             super().on_message(topic, partition, message)
 
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(10))
     assert received(queue, 5) == ["0", "1", "2", "3", "4"]
-    assert entered.wait(WAIT_S)
+    gate.wait()
     closing = in_thread(queue.close)
     eventually(lambda: not queue.is_open())
-    go_on.set()
-    closing.join(WAIT_S)
-    assert not closing.is_alive()
-    assert committed(topic, group) == {1: 5}
+    gate.open()
+    finish(closing)
+    assert committed() == {1: 5}
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_message_of_another_topic_completes_nothing_in_this_queue(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue,
+    unique: Unique,
     cluster: Any,
-    committed: Callable[..., Any],
+    committed: Committed,
     topic: str,
-    group: str,
     autocommit: bool,
 ) -> None:
     other = unique("other")
@@ -68,25 +63,21 @@ def test_message_of_another_topic_completes_nothing_in_this_queue(
     cluster.create_topic(f"{topic}.dlq", 1)
     queue = make_queue(autocommit=autocommit, **ONE)
     elsewhere = make_queue(topic=other, group_id=unique("group"), **ONE)
-    for each in (queue, elsewhere):
-        each.send_batch(None, bodies(2))
+    for sender in (queue, elsewhere):
+        sender.send_batch(None, bodies(2))
     foreign = [elsewhere.receive(None, 30_000) for _ in range(2)]
     assert received(queue, 2) == ["0", "1"]
-    for envelope in foreign:
-        queue.complete(None, envelope)
-        queue.abandon(None, envelope)
-        with pytest.raises(BadRequestException, match="is one of topic"):
-            queue.move_to_dead_letter(None, envelope)
+    for message in foreign:
+        queue.complete(None, message)
+        queue.abandon(None, message)
+        with pytest.raises(BadRequestException, match="got one from topic"):
+            queue.move_to_dead_letter(None, message)
     assert queue.receive(None, 50) is None  # abandon() had no effect
     queue.close(None)
-    assert committed(topic, group) == {1: 2 if autocommit else 0}
+    assert committed() == {1: 2 if autocommit else 0}
 
 
-def test_two_listeners_of_a_queue_may_end_at_once(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_two_listeners_of_a_queue_may_end_at_once(make_queue: MakeQueue) -> None:
     both = threading.Barrier(2, timeout=WAIT_S)
 
     def then(_: Any, queue: Any) -> None:
@@ -94,19 +85,18 @@ def test_two_listeners_of_a_queue_may_end_at_once(
         queue.end_listen(None)
 
     queue = make_queue()
-    receivers = make_receiver(then), make_receiver(then)
+    receivers = Receiver(then), Receiver(then)
     for receiver in receivers:
         queue.begin_listen(None, receiver)
     messages = [{"value": str(n), "partition": n} for n in range(2)]
     queue._connection.publish(queue._get_topic(), messages)
-    for receiver in receivers:
-        receiver.wait(1)
+    assert [len(receiver.wait(1)) for receiver in receivers] == [1, 1]
     eventually(lambda: queue._receiver is None)
 
 
 @pytest.mark.parametrize("wait", [2**63 - 1, 1e300, float("inf")])
 def test_receive_with_an_unlimited_timeout_waits_for_a_message(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any], wait: float
+    make_queue: MakeQueue, wait: float
 ) -> None:
     queue = make_queue()
     later = threading.Timer(0.1, lambda: queue.send(None, envelope("at last")))
@@ -115,20 +105,15 @@ def test_receive_with_an_unlimited_timeout_waits_for_a_message(
 
 
 def test_interrupted_close_leaves_no_session(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    make_connection: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    eventually: Callable[..., Any],
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    make_connection: MakeConnection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connection = make_connection()
-    references = make_references()
-    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), connection)
-    queue = make_queue(references=references)
+    queue = make_queue(references=make_references(connection=connection))
     queue.send_batch(None, bodies(1))
-    receiver = make_receiver()
+    receiver = Receiver()
     queue.begin_listen(None, receiver)
     receiver.wait(1)
 
@@ -143,12 +128,12 @@ def test_interrupted_close_leaves_no_session(
 
 
 def test_interrupted_close_of_a_connection_closes_it(
-    connection: Any, monkeypatch: pytest.MonkeyPatch
+    connection: KafkaConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(connection, "_KafkaConnection__end", interrupted)
+    monkeypatch.setattr(connection, "_end_sessions", interrupted)
     with pytest.raises(KeyboardInterrupt):
         connection.close(None)
     monkeypatch.undo()
@@ -157,28 +142,25 @@ def test_interrupted_close_of_a_connection_closes_it(
     assert connection.read_queue_names() is not None
 
 
-def test_queue_opened_during_its_close_is_open(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_queue_opened_during_its_close_is_open(make_queue: MakeQueue) -> None:
     queue = make_queue()
     queue.send_batch(None, bodies(1))
     assert received(queue, 1) == ["0"]
-    locked, go_on = threading.Event(), threading.Event()
+    gate = Gate()
     connection = queue._connection
 
     def slowly(listener: Any) -> None:
-        locked.set()
-        assert go_on.wait(WAIT_S)
+        gate.hold()
         del connection.unsubscribe_all
         connection.unsubscribe_all(listener)
 
     connection.unsubscribe_all = slowly
     in_thread(queue.close)
-    assert locked.wait(WAIT_S)
+    gate.wait()
     # As if the call had waited since before close().
-    assert queue._KafkaMessageQueue__open(None) is False
+    assert queue._open_unless_closing(None) is False
     opening = in_thread(queue.open)
-    go_on.set()
+    gate.open()
     opening.join(WAIT_S)
     assert queue.is_open()
     assert queue._connection.is_open()
@@ -187,7 +169,7 @@ def test_queue_opened_during_its_close_is_open(
 
 
 def test_dead_letters_over_a_closed_connection_raise_a_typed_error(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], cluster: Any, topic: str
+    make_queue: MakeQueue, cluster: Any, topic: str
 ) -> None:
     cluster.create_topic(f"{topic}.dlq", 1)
     queue = make_queue()
@@ -201,14 +183,7 @@ def test_dead_letters_over_a_closed_connection_raise_a_typed_error(
 @pytest.mark.parametrize("hears", [False, True])
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_partition_with_a_new_log_restarts(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
-    hears: bool,
-    autocommit: bool,
+    make_queue: MakeQueue, committed: Committed, topic: str, hears: bool, autocommit: bool
 ) -> None:
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
@@ -222,14 +197,14 @@ def test_partition_with_a_new_log_restarts(
     receiving(queue).session.seek(1, 0)
     again = [queue.receive(None, 30_000) for _ in range(3)]
     assert [e.get_message_as_string() for e in again] == ["0", "1", "2"]
-    for envelope in again[:2]:
-        queue.complete(None, envelope)
+    for message in again[:2]:
+        queue.complete(None, message)
     queue.close(None)
-    assert committed(topic, group) == {1: 3 if autocommit else 2}
+    assert committed() == {1: 3 if autocommit else 2}
 
 
 def test_refetched_messages_after_an_unfinished_one_are_delivered_once(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
+    make_queue: MakeQueue,
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(5))
@@ -239,34 +214,8 @@ def test_refetched_messages_after_an_unfinished_one_are_delivered_once(
     assert received(queue, 1) == ["5"]
 
 
-def test_forked_child_does_not_wait_for_the_parents_listener(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    go_on = threading.Event()
-    queue = make_queue()
-    queue.send_batch(None, bodies(1))
-    receiver = make_receiver(lambda *_: go_on.wait(WAIT_S))
-    queue.begin_listen(None, receiver)
-    (listener,) = queue._KafkaMessageQueue__listeners
-    try:
-        assert not listener.wait(0)
-        with monkeypatch.context() as child:
-            child.setattr("os.getpid", lambda: -1)
-            assert listener.wait(0)
-    finally:
-        go_on.set()
-    receiver.wait(1)
-
-
 def test_signal_handler_may_complete_a_message_during_a_commit(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(2))
@@ -281,7 +230,6 @@ def test_signal_handler_may_complete_a_message_during_a_commit(
 
     session.commit = interrupted
     completing = in_thread(lambda: queue.complete(None, first))
-    completing.join(WAIT_S)
-    assert not completing.is_alive()
+    finish(completing)
     queue.close(None)
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}

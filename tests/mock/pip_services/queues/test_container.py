@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S
+from pip_services_rig import Committed
 
 pytest.importorskip("pip_services4_container", reason="needs pip-services4-container")
 pytestmark = pytest.mark.ours
@@ -106,9 +108,9 @@ def test_container_stops_on_sigterm_without_loss(
     cluster: Any,
     topic: str,
     group: str,
-    unique: Callable[[str], str],
-    make_producer: Callable[..., Any],
-    committed: Callable[..., Any],
+    unique: Unique,
+    make_producer: MakeProducer,
+    committed: Committed,
     script_command: Callable[..., list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -153,8 +155,8 @@ def test_container_stops_on_sigterm_without_loss(
     assert "Traceback" not in output
     first = set(handled.read_text().split())
     # Committed messages were handled. Messages in progress are redelivered.
-    assert sum(committed(topic, group).values()) <= len(first)
-    assert sum(committed(topic, group).values()) >= len(first) - 1
+    assert sum(committed().values()) <= len(first)
+    assert sum(committed().values()) >= len(first) - 1
 
     wanted = {str(n) for n in range(1000)} | {"made"}
     run(lambda lines: wanted <= set(lines))

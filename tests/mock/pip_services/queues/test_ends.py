@@ -4,51 +4,53 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
     ConnectionException,
     InvalidStateException,
 )
-from pip_services_queues import receiving
-from pip_services_rig import in_thread
+from pip_services_queues import ONE, Counters, MakeQueue, Receiver, bodies, received, receiving
+from pip_services_rig import (
+    Committed,
+    Gate,
+    Listener,
+    MakeConnection,
+    MakeReferences,
+    Recorder,
+    eventually,
+    finish,
+    in_thread,
+)
 
 from cykafka import KafkaError
-from cykafka.testing import live_handles
+from cykafka.testing import MockCluster, live_handles
 from pip_services4_kafka.connect._session import Session
 from pip_services4_kafka.queues import KafkaMessageQueue, _receiver
 from pip_services4_kafka.queues._measures import Measures
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
-
-
 # -- during close
 
 
 def test_running_receiver_can_dead_letter_its_message_during_close(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
+    make_queue: MakeQueue,
+    records: Callable[[str, int], list[Any]],
+    committed: Committed,
     cluster: Any,
     topic: str,
-    group: str,
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+    gate = Gate()
     raised: list[Exception] = []
 
     def then(message: Any, queue: Any) -> None:
-        entered.set()
-        assert go_on.wait(WAIT_S)
+        gate.hold()
         try:
             queue.move_to_dead_letter(message)
         except Exception as error:
@@ -57,78 +59,59 @@ def test_running_receiver_can_dead_letter_its_message_during_close(
     cluster.create_topic(f"{topic}.dlq", 1)
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
-    queue.begin_listen(None, make_receiver(then))
-    assert entered.wait(WAIT_S)
+    queue.begin_listen(None, Receiver(then))
+    gate.wait()
     closing = in_thread(lambda: queue.close(None))
     eventually(lambda: not queue.is_open())
-    go_on.set()
-    closing.join(WAIT_S)
+    gate.open()
+    finish(closing)
 
-    assert not closing.is_alive()
     assert raised == []
-    assert committed(topic, group) == {1: 1}
-    consumer = make_consumer()
-    consumer.subscribe([f"{topic}.dlq"])
-    assert read(consumer, 1)[0].value() == b"0"
+    assert committed() == {1: 1}
+    assert records(f"{topic}.dlq", 1)[0].value() == b"0"
 
 
 def test_close_repeats_a_commit_that_fails_meanwhile(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., list[str]],
-    committed: Callable[..., Any],
-    cluster: Any,
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, cluster: Any
 ) -> None:
-    cluster.set_coordinator("group", group, 1)
     queue = make_queue(**ONE, **{"options__kafka__auto.commit.interval.ms": 3_600_000})
     queue.send_batch(None, bodies(1))
     assert received(queue, 1) == ["0"]
     failure = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    cluster.push_request_errors("OffsetCommit", [failure], 1, rtt_ms=500)
+    cluster.push_request_errors("OffsetCommit", [failure])
     receiver = receiving(queue)
-    assert receiver._commits.begin(receiver.session)
-    queue.close(None)
-    assert committed(topic, group) == {1: 1}
+    cluster.set_rtt(500)
+    try:
+        assert receiver._commits.begin(receiver.session)
+        queue.close(None)
+    finally:
+        cluster.set_rtt(0)
+        cluster.clear_request_errors("OffsetCommit")
+    assert committed() == {1: 1}
 
 
 def test_connection_opened_during_its_close_is_open(
-    make_connection: Callable[..., Any],
-    make_listener: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_connection: MakeConnection, topic: str, group: str
 ) -> None:
     connection = make_connection()
-    entered, go_on = threading.Event(), threading.Event()
+    gate = Gate()
 
-    def then(_: Any) -> None:
-        entered.set()
-        assert go_on.wait(WAIT_S)
-
-    connection.subscribe(topic, group, {}, make_listener(then))
+    connection.subscribe(topic, group, {}, Listener(gate.hold))
     connection.publish(topic, [{"value": "x"}])
-    assert entered.wait(WAIT_S)
+    gate.wait()
     closing = in_thread(connection.close)
     eventually(lambda: not connection._subscriptions)
     opening = in_thread(connection.open)
     opening.join(0.1)
     assert opening.is_alive()
-    go_on.set()
-    for thread in (closing, opening):
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
+    gate.open()
+    finish(closing, opening)
     assert connection.is_open()
     assert topic in connection.read_queue_names()
 
 
 def test_open_in_a_listener_that_close_waits_for_raises(
-    make_connection: Callable[..., Any],
-    make_listener: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_connection: MakeConnection, topic: str, group: str
 ) -> None:
     connection = make_connection()
     entered, raised = threading.Event(), []
@@ -141,18 +124,17 @@ def test_open_in_a_listener_that_close_waits_for_raises(
         except InvalidStateException as error:
             raised.append(error.code)
 
-    connection.subscribe(topic, group, {}, make_listener(then))
+    connection.subscribe(topic, group, {}, Listener(then))
     connection.publish(topic, [{"value": "x"}])
     assert entered.wait(WAIT_S)
     closing = in_thread(connection.close)
-    closing.join(WAIT_S)
-    assert not closing.is_alive()
+    finish(closing)
     assert raised == ["NOT_OPEN"]
     assert not connection.is_open()
 
 
 def test_open_in_the_thread_that_closes_raises(
-    make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler may do this."""
     queue = make_queue()
@@ -165,22 +147,21 @@ def test_open_in_the_thread_that_closes_raises(
         except InvalidStateException as error:
             raised.append(error.code)
 
-    unsubscribe_all, end = connection.unsubscribe_all, connection._KafkaConnection__end
+    unsubscribe_all, end = connection.unsubscribe_all, connection._end_sessions
 
     def in_queue(listener: Any) -> None:
         reopen(queue)
         unsubscribe_all(listener)
 
     def in_connection(*arguments: Any) -> None:
-        if connection._KafkaConnection__closing:
+        if connection._closing:
             reopen(connection)
         end(*arguments)
 
     monkeypatch.setattr(connection, "unsubscribe_all", in_queue)
-    monkeypatch.setattr(connection, "_KafkaConnection__end", in_connection)
+    monkeypatch.setattr(connection, "_end_sessions", in_connection)
     closing = in_thread(queue.close)
-    closing.join(WAIT_S)
-    assert not closing.is_alive()
+    finish(closing)
     assert raised == ["NOT_OPENED", "NOT_OPEN"]
     monkeypatch.undo()
     queue.open(None)
@@ -189,13 +170,7 @@ def test_open_in_the_thread_that_closes_raises(
 
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_close_ends_with_dead_brokers(
-    make_queue: Callable[..., Any],
-    mock_cluster: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    logger: Any,
-    autocommit: bool,
+    make_queue: MakeQueue, mock_cluster: MockCluster, logger: Recorder, autocommit: bool
 ) -> None:
     mock_cluster.create_topic("t", 1)
     queue = make_queue(
@@ -213,19 +188,15 @@ def test_close_ends_with_dead_brokers(
     queue.close(None)
     assert time.monotonic() - begin < 3 + 2.5, "longer than one request_timeout with a margin"
     eventually(lambda: not any("kafka-session" in t.name for t in threading.enumerate()))
-    assert "committing partitions [0] failed" in logger.all() or not autocommit
+    assert "cannot commit partitions [0]" in logger.all() or not autocommit
 
 
 def test_close_waits_for_all_stuck_subscriptions_at_once(
-    make_connection: Callable[..., Any],
-    make_listener: Callable[..., Any],
-    unique: Callable[[str], str],
-    cluster: Any,
-    logger: Any,
+    make_connection: MakeConnection, unique: Unique, cluster: Any, logger: Recorder
 ) -> None:
     connection = make_connection(options__request_timeout=2000)
     go_on = threading.Event()
-    listeners = [make_listener(lambda _: go_on.wait(WAIT_S)) for _ in range(3)]
+    listeners = [Listener(lambda _: go_on.wait(WAIT_S)) for _ in range(3)]
     for listener in listeners:
         name = unique("stuck")
         cluster.create_topic(name, 1)
@@ -233,11 +204,11 @@ def test_close_waits_for_all_stuck_subscriptions_at_once(
         connection.publish(name, [{"value": "x"}])
     for listener in listeners:
         listener.wait(1)
-    sessions = [each._session for each in connection._subscriptions]
+    sessions = [item._session for item in connection._subscriptions]
     begin = time.monotonic()
     connection.close(None)
     assert 2 <= time.monotonic() - begin < 5
-    assert logger.all().count("does not end") == 3
+    assert logger.all().count("did not end") == 3
     go_on.set()
     assert all(session.stop(WAIT_S) for session in sessions)
 
@@ -245,12 +216,7 @@ def test_close_waits_for_all_stuck_subscriptions_at_once(
 # -- without partitions
 
 
-def test_message_count_is_the_lag_of_the_group_while_all_partitions_are_lost(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    topic: str,
-) -> None:
+def test_message_count_is_the_groups_lag_without_partitions(make_queue: MakeQueue) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(5))
     received(queue, 2)
@@ -266,12 +232,7 @@ def test_message_count_is_the_lag_of_the_group_while_all_partitions_are_lost(
 
 
 def test_message_count_raises_while_brokers_are_down(
-    make_queue: Callable[..., Any],
-    mock_cluster: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    make_queue: MakeQueue, mock_cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mock_cluster.create_topic("t", 1)
     queue = make_queue(
@@ -282,7 +243,7 @@ def test_message_count_raises_while_brokers_are_down(
     queue.send_batch(None, bodies(3))
     received(queue, 1)
     assert queue.read_message_count() == 2
-    monkeypatch.setattr(_receiver, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(_receiver, "_REQUEST_S", 0.5)
     mock_cluster.broker_down()
     with pytest.raises(ConnectionException):
         queue.read_message_count()
@@ -302,7 +263,7 @@ def test_message_count_raises_while_brokers_are_down(
 
 
 def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
-    make_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue()
     before = live_handles()["handles"]
@@ -319,22 +280,48 @@ def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
     assert queue.peek(None) is None
 
 
+@pytest.fixture
+def interrupted_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A signal comes while Thread.start() waits for the thread that it has started."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        yield
+
+
+def test_subscription_whose_start_is_interrupted_ends(
+    make_queue: MakeQueue, request: pytest.FixtureRequest
+) -> None:
+    queue = make_queue()
+    before, threads = live_handles()["handles"], threading.active_count()
+    request.getfixturevalue("interrupted_start")
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.peek(None)
+
+    eventually(lambda: threading.active_count() == threads)
+    assert live_handles()["handles"] == before
+    assert queue._connection._subscriptions == []
+
+
 # -- unreadable messages
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_unreadable_messages_are_committed_logged_and_counted_once_a_batch(
-    make_queue: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    make_references: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    counters: Any,
-    logger: Any,
+def test_unreadable_messages_are_committed_and_logged_once_per_batch(
+    make_queue: MakeQueue,
+    make_producer: MakeProducer,
+    make_references: MakeReferences,
+    committed: Committed,
+    counters: Counters,
+    logger: Recorder,
     monkeypatch: pytest.MonkeyPatch,
     topic: str,
-    group: str,
     autocommit: bool,
 ) -> None:
     class Picky(KafkaMessageQueue):
@@ -371,10 +358,10 @@ def test_unreadable_messages_are_committed_logged_and_counted_once_a_batch(
     queue.send_batch(None, bodies(1))
     assert received(queue, 1) == ["0"]
     queue.close(None)
-    assert committed(topic, group) == {1: 301 if autocommit else 300}
+    assert committed() == {1: 301 if autocommit else 300}
     batches = len(calls)
     assert sum(calls) == 300 == counters.value(f"queue.{topic}.failed_messages")
     assert batches < 20
     assert len(commits) <= batches + 1
-    lines = [text for _, text, _ in logger.lines if "cannot be read" in text]
+    lines = [text for _, text, _ in logger.lines if "cannot read the message" in text]
     assert len(lines) == batches

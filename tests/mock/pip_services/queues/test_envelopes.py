@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_queues import MakeQueue, envelope
 
 from pip_services4_kafka.queues import KafkaMessageEnvelope
 
@@ -50,7 +50,7 @@ def test_json_time_is_independent_of_the_time_zone(monkeypatch: pytest.MonkeyPat
     assert again.get_reference() is None
 
 
-def test_from_json_reads_the_published_form_and_returns_none_for_invalid_text() -> None:
+def test_from_json_reads_the_published_form_and_rejects_other_text() -> None:
     old = MessageEnvelope(None, "order", "x")
     old.sent_time = datetime.datetime(2026, 1, 2, 3, 4, 5)
     found = KafkaMessageEnvelope.from_json(json.dumps(old.to_json()))
@@ -60,9 +60,7 @@ def test_from_json_reads_the_published_form_and_returns_none_for_invalid_text() 
     assert KafkaMessageEnvelope.from_json("{") is None
 
 
-def test_queue_returns_kafka_message_envelopes(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_queue_returns_kafka_message_envelopes(make_queue: MakeQueue) -> None:
     queue = make_queue()
     queue.send(None, envelope("1"))
     received = queue.receive(None, 30_000)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from pip_services4_commons.errors import (
     ConfigException,
     ConnectionException,
@@ -17,17 +17,15 @@ from pip_services4_components.config import ConfigParams
 from pip_services4_components.context import Context
 from pip_services4_components.refer import Descriptor, References
 from pip_services4_messaging.queues import MessageEnvelope
-from pip_services_queues import receiving
-from pip_services_rig import in_thread
+from pip_services4_observability.log import ConsoleLogger, LogLevel
+from pip_services_queues import ONE, MakeQueue, Receiver, bodies, envelope, received, receiving
+from pip_services_rig import MakeConnection, MakeReferences, Recorder, config, in_thread
 
 from cykafka import KafkaException
-from cykafka.testing import live_handles
+from cykafka.testing import MockCluster, live_handles
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
-
-ONE = {"options__write_partition": 1}
-
 
 # -- opening and closing
 
@@ -36,7 +34,7 @@ def test_a_queue_is_not_open_before_it_is_opened() -> None:
     assert KafkaMessageQueue("x").is_open() is False
 
 
-def test_a_failed_open_leaves_nothing_open(make_queue: Callable[..., Any]) -> None:
+def test_a_failed_open_leaves_nothing_open(make_queue: MakeQueue) -> None:
     before = live_handles()
     queue = make_queue(
         opened=False, connection__uri="tcp://127.0.0.1:1", options__connect_timeout=300
@@ -53,34 +51,24 @@ def test_a_failed_open_leaves_nothing_open(make_queue: Callable[..., Any]) -> No
 
 
 def test_a_shared_connection_is_opened_before_its_queues(
-    make_queue: Callable[..., Any],
-    new_connection: Callable[..., Any],
-    make_references: Callable[..., Any],
+    make_queue: MakeQueue, new_connection: MakeConnection, make_references: MakeReferences
 ) -> None:
-    from pip_services4_components.refer import Descriptor
-
-    references = make_references()
     shared = new_connection(connection__uri="tcp://127.0.0.1:1")
-    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), shared)
     with pytest.raises(ConnectionException, match="open it before its queues") as raised:
-        make_queue(references=references)
+        make_queue(references=make_references(connection=shared))
     assert raised.value.code == "CONNECT_FAILED"
 
 
-def test_open_over_a_shared_connection_without_brokers_raises_connect_failed(
-    make_queue: Callable[..., Any],
-    make_connection: Callable[..., Any],
-    make_references: Callable[..., Any],
-    mock_cluster: Any,
+def test_open_over_a_shared_connection_without_brokers_raises(
+    make_queue: MakeQueue,
+    make_connection: MakeConnection,
+    make_references: MakeReferences,
+    mock_cluster: MockCluster,
 ) -> None:
-    from pip_services4_components.refer import Descriptor
-
     shared = make_connection(
         connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=1000
     )
-    references = make_references()
-    references.put(Descriptor("test", "connection", "kafka", "default", "1.0"), shared)
-    queue = make_queue(opened=False, references=references)
+    queue = make_queue(opened=False, references=make_references(connection=shared))
     mock_cluster.broker_down()
     with pytest.raises(ConnectionException) as raised:
         queue.open("123")
@@ -90,9 +78,7 @@ def test_open_over_a_shared_connection_without_brokers_raises_connect_failed(
     assert not queue.is_open()
 
 
-def test_an_open_that_fails_after_connecting_closes_the_connection(
-    make_queue: Callable[..., Any],
-) -> None:
+def test_an_open_that_fails_after_connecting_closes_the_connection(make_queue: MakeQueue) -> None:
     class Broken(KafkaMessageQueue):
         def _get_topic(self) -> str:
             raise LookupError("no topic today")
@@ -104,16 +90,14 @@ def test_an_open_that_fails_after_connecting_closes_the_connection(
     assert not queue._connection.is_open()
 
 
-def test_open_without_a_host_names_the_missing_key(make_queue: Callable[..., Any]) -> None:
+def test_open_without_a_host_names_the_missing_key(make_queue: MakeQueue) -> None:
     queue = make_queue(opened=False, connection__uri=None)
     with pytest.raises(ConfigException):
         queue.open(None)
     assert not queue.is_open()
 
 
-def test_close_is_quick_and_wakes_up_receive(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_close_is_quick_and_wakes_up_receive(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(1))
     received(queue, 1)
@@ -128,9 +112,7 @@ def test_close_is_quick_and_wakes_up_receive(
     queue.close(None)  # a second close does nothing
 
 
-def test_open_works_after_close(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_open_works_after_close(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     for n in range(3):
         queue.send_batch(None, bodies(1, n))
@@ -140,9 +122,7 @@ def test_open_works_after_close(
         queue.open(None)
 
 
-def test_closed_queue_leaves_no_handles(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_closed_queue_leaves_no_handles(make_queue: MakeQueue) -> None:
     threads, handles = threading.active_count(), live_handles()
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(2))
@@ -152,9 +132,7 @@ def test_closed_queue_leaves_no_handles(
     assert threading.active_count() == threads
 
 
-def test_close_after_unset_references_raises_and_closes(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_close_after_unset_references_raises_and_closes(make_queue: MakeQueue) -> None:
     handles = live_handles()
     queue = make_queue()
     queue.peek(None)
@@ -170,9 +148,7 @@ def test_close_after_unset_references_raises_and_closes(
     queue.close(None)
 
 
-def test_eight_threads_at_first_use_make_one_consumer(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any]
-) -> None:
+def test_eight_threads_at_first_use_make_one_consumer(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     found: list[str] = []
     queue.send_batch(None, bodies(8))
@@ -190,7 +166,7 @@ def test_eight_threads_at_first_use_make_one_consumer(
     assert len(queue._connection._subscriptions) == 1
 
 
-def test_autosubscribe_joins_at_open(make_queue: Callable[..., Any]) -> None:
+def test_autosubscribe_joins_at_open(make_queue: MakeQueue) -> None:
     assert make_queue()._subscribed is False
     queue = make_queue(options__autosubscribe=True)
     assert queue._subscribed is True
@@ -200,7 +176,7 @@ def test_autosubscribe_joins_at_open(make_queue: Callable[..., Any]) -> None:
 # -- configuration
 
 
-def test_the_name_comes_from_the_configuration(config: Callable[..., Any]) -> None:
+def test_the_name_comes_from_the_configuration() -> None:
     def named(given: str | None, **values: Any) -> tuple[str, str]:
         queue = KafkaMessageQueue(given)
         queue.configure(config(**values))
@@ -217,7 +193,7 @@ def test_the_name_comes_from_the_configuration(config: Callable[..., Any]) -> No
     assert named("given", descriptor=descriptor) == ("given", "given")
 
 
-def test_the_documented_fields_follow_the_configuration(config: Callable[..., Any]) -> None:
+def test_the_documented_fields_follow_the_configuration() -> None:
     queue = KafkaMessageQueue()
     values = config(
         topic="t",
@@ -241,13 +217,13 @@ def test_the_documented_fields_follow_the_configuration(config: Callable[..., An
     assert queue._messages == []
 
 
-def test_invalid_acks_are_named(config: Callable[..., Any]) -> None:
+def test_invalid_acks_are_named() -> None:
     with pytest.raises(ConfigException, match=r"options\.acks"):
         KafkaMessageQueue().configure(config({"options.acks": 7}))
 
 
 def test_invalid_numbers_log_a_warning_and_use_the_default(
-    make_queue: Callable[..., Any], logger: Any
+    make_queue: MakeQueue, logger: Recorder
 ) -> None:
     queue = make_queue(
         read_partitions=1_000_000, options__max_pending="many", options__max_attempts=-1
@@ -266,7 +242,7 @@ def test_invalid_numbers_log_a_warning_and_use_the_default(
     assert queue._read_partitions == 1
 
 
-def test_queue_without_topic_and_name_raises(make_queue: Callable[..., Any]) -> None:
+def test_queue_without_topic_and_name_raises(make_queue: MakeQueue) -> None:
     queue = make_queue(opened=False, topic=None)
     with pytest.raises(ConfigException, match="neither a topic nor a name") as raised:
         queue.open(None)
@@ -295,11 +271,7 @@ def test_capabilities_list_the_supported_calls() -> None:
 
 
 @pytest.mark.parametrize("context", [None, "123", Context.from_trace_id("123")])
-def test_every_context_works_with_the_console_logger(
-    make_queue: Callable[..., Any], make_receiver: Callable[..., Any], context: Any
-) -> None:
-    from pip_services4_observability.log import ConsoleLogger, LogLevel
-
+def test_every_context_works_with_the_console_logger(make_queue: MakeQueue, context: Any) -> None:
     logger = ConsoleLogger()
     logger.set_level(LogLevel.Trace)
     references = References.from_tuples(
@@ -313,13 +285,14 @@ def test_every_context_works_with_the_console_logger(
     queue.peek_batch(context, 2)
     message = queue.receive(context, 30000)
     queue.complete(context, message)
-    queue.begin_listen(context, make_receiver())
+    queue.begin_listen(context, Receiver())
     queue.end_listen(context)
     queue.clear(context)
     queue.close(context)
+    assert not queue.is_open()
 
 
-def test_the_documented_example_runs(cluster: Any, unique: Callable[[str], str]) -> None:
+def test_the_documented_example_runs(cluster: Any, unique: Unique) -> None:
     queue = KafkaMessageQueue("myqueue")
     topic = unique("mytopic")
     cluster.create_topic(topic, 1)

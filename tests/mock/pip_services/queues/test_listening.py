@@ -10,63 +10,63 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer, Unique
 from machine import WAIT_S
 from pip_services4_commons.errors import BadRequestException
-from pip_services_queues import receiving
-from pip_services_rig import in_thread
+from pip_services_queues import (
+    ONE,
+    Counters,
+    MakeQueue,
+    Receiver,
+    at,
+    bodies,
+    envelope,
+    fail_at,
+    received,
+    receiving,
+)
+from pip_services_rig import (
+    Committed,
+    Gate,
+    MakeReferences,
+    Recorder,
+    eventually,
+    finish,
+    in_thread,
+)
 
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
-
 
 @pytest.mark.parametrize("end", ["end_listen", "close"])
-def test_listen_blocks_until_it_is_ended(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    end: str,
-) -> None:
+def test_listen_blocks_until_it_is_ended(make_queue: MakeQueue, end: str) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(3))
-    receiver = make_receiver()
+    receiver = Receiver()
     thread = in_thread(lambda: queue.listen("123", receiver))
     assert receiver.wait(3) == ["0", "1", "2"]
     assert thread.is_alive()
     assert queue._receiver is receiver
     getattr(queue, end)("123")
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    finish(thread)
     assert queue._receiver is None
 
 
-def test_listen_delivers_buffered_messages_first(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-) -> None:
+def test_listen_delivers_buffered_messages_first(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(5))
     assert received(queue, 1) == ["0"]
     eventually(lambda: len(queue._messages) == 4)
-    receiver = make_receiver()
+    receiver = Receiver()
     queue.begin_listen(None, receiver)
     queue.send_batch(None, bodies(2, 5))
     assert receiver.wait(6) == ["1", "2", "3", "4", "5", "6"]
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_a_receiver_may_call_the_queue(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    envelope: Callable[..., Any],
-    autocommit: bool,
-) -> None:
+def test_a_receiver_may_call_the_queue(make_queue: MakeQueue, autocommit: bool) -> None:
     queue = make_queue(autocommit=autocommit, **ONE)
     done = threading.Event()
 
@@ -85,23 +85,17 @@ def test_a_receiver_may_call_the_queue(
             queue.clear(None)
             queue.end_listen(None)
 
-    receiver = make_receiver(then)
+    receiver = Receiver(then)
     queue.send_batch(None, bodies(2))
     thread = in_thread(lambda: queue.listen(None, receiver))
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    finish(thread)
     assert sorted(receiver.bodies()) == ["0", "1", "1", "more"]
 
 
-def test_a_receiver_may_close_the_queue(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
+def test_a_receiver_may_close_the_queue(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(3))
-    receiver = make_receiver(lambda message, same: same.close(None))
+    receiver = Receiver(lambda message, same: same.close(None))
     begin = time.monotonic()
     queue.listen(None, receiver)
     assert time.monotonic() - begin < 20
@@ -113,12 +107,10 @@ def test_a_receiver_may_close_the_queue(
 
 
 def test_failed_message_is_redelivered_and_other_partitions_continue(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_references: Callable[..., Any],
-    counters: Any,
-    logger: Any,
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    counters: Counters,
+    logger: Recorder,
     topic: str,
 ) -> None:
     times: list[float] = []
@@ -131,7 +123,7 @@ def test_failed_message_is_redelivered_and_other_partitions_continue(
 
     queue = make_queue(references=make_references(counters=counters), **ONE)
     queue.send_batch(None, bodies(3))
-    receiver = make_receiver(then)
+    receiver = Receiver(then)
     queue.begin_listen(None, receiver)
 
     assert receiver.wait(6) == ["0", "1", "2", "1", "1", "1"]
@@ -143,13 +135,7 @@ def test_failed_message_is_redelivered_and_other_partitions_continue(
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_no_commit_passes_a_message_that_always_fails(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
-    autocommit: bool,
+    make_queue: MakeQueue, committed: Committed, autocommit: bool
 ) -> None:
     def then(message: Any, queue: Any) -> None:
         if message.get_message_as_string() == "2":
@@ -158,31 +144,23 @@ def test_no_commit_passes_a_message_that_always_fails(
 
     queue = make_queue(autocommit=autocommit, **ONE)
     queue.send_batch(None, bodies(5))
-    receiver = make_receiver(then)
+    receiver = Receiver(then)
     queue.begin_listen(None, receiver)
     receiver.wait(7)
     queue.close(None)
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}
 
 
 def test_poison_message_becomes_a_dead_letter(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    make_references: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    counters: Any,
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    records: Callable[[str, int], list[Any]],
+    committed: Committed,
+    counters: Counters,
     cluster: Any,
     topic: str,
-    group: str,
-    logger: Any,
+    logger: Recorder,
 ) -> None:
-    def then(message: Any, queue: Any) -> None:
-        if message.get_message_as_string() == "1":
-            raise ValueError("poison")
-
     cluster.create_topic(f"{topic}.dlq", 1)
 
     queue = make_queue(
@@ -190,11 +168,9 @@ def test_poison_message_becomes_a_dead_letter(
     )
     sent = bodies(3)
     queue.send_batch(None, sent)
-    receiver = make_receiver(then)
+    receiver = Receiver(fail_at("1", ValueError("poison")))
     queue.begin_listen(None, receiver)
-    consumer = make_consumer()
-    consumer.subscribe([f"{topic}.dlq"])
-    (record,) = read(consumer, 1)
+    (record,) = records(f"{topic}.dlq", 1)
 
     assert Counter(receiver.bodies()) == {"0": 1, "1": 3, "2": 1}
     assert (record.key(), record.value()) == (sent[1].message_id.encode(), b"1")
@@ -210,31 +186,27 @@ def test_poison_message_becomes_a_dead_letter(
     ]
     assert abs(int(dict(record.headers())["dlq_timestamp"]) / 1000 - time.time()) < 600
     queue.close(None)
-    assert committed(topic, group) == {1: 3}
+    assert committed() == {1: 3}
     assert counters.value(f"queue.{topic}.dead_letter_messages") == 1
-    assert "partition 1, offset 1: a dead letter after 3 attempts" in logger.all()
+    assert "partition 1, offset 1: sent a dead letter to" in logger.all()
 
 
-def test_invalid_receiver_is_refused(make_queue: Callable[..., Any]) -> None:
+def test_invalid_receiver_is_refused(make_queue: MakeQueue) -> None:
     queue = make_queue()
     for call in (queue.listen, queue.begin_listen):
         for receiver in (None, print):
-            with pytest.raises(BadRequestException, match=r"no receive_message\(") as raised:
+            with pytest.raises(BadRequestException, match=r"with receive_message\(") as raised:
                 call("123", receiver)
             assert raised.value.code == "NO_RECEIVER"
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_the_application_moves_a_message_to_its_dead_letter_topic(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    unique: Callable[[str], str],
+    make_queue: MakeQueue,
+    records: Callable[[str, int], list[Any]],
+    committed: Committed,
+    unique: Unique,
     cluster: Any,
-    topic: str,
-    group: str,
     autocommit: bool,
 ) -> None:
     graveyard = unique("graveyard")
@@ -244,21 +216,15 @@ def test_the_application_moves_a_message_to_its_dead_letter_topic(
     queue.abandon(queue.receive(None, 30000))
     queue.move_to_dead_letter(queue.receive(None, 30000))
     queue.move_to_dead_letter("123", queue.receive(None, 30000))  # the abandoned one
-    consumer = make_consumer()
-    consumer.subscribe([graveyard])
-    found = read(consumer, 2)
+    found = records(graveyard, 2)
 
     assert [dict(record.headers())["dlq_attempts"] for record in found] == [b"1", b"2"]
     queue.close(None)
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}
 
 
 def test_read_partitions_limits_concurrency_and_keeps_partition_order(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, make_producer: MakeProducer, topic: str
 ) -> None:
     busy: list[int] = []
     most: list[int] = []
@@ -284,126 +250,83 @@ def test_read_partitions_limits_concurrency_and_keeps_partition_order(
         for number in range(4):
             producer.produce(topic, f"{number}/{n}", partition=number)
     producer.flush()
-    receiver = make_receiver(then)
+    receiver = Receiver(then)
     thread = in_thread(lambda: queue.listen(None, receiver))
     found = receiver.wait(200)
     queue.end_listen(None)
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    finish(thread)
     assert max(most) == 3
     for number in range(4):
         mine = [body for body in found if body.startswith(f"{number}/")]
         assert mine == [f"{number}/{n}" for n in range(50)]
 
 
-def test_end_listen_waits_for_the_running_receiver_and_keeps_other_messages(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    received: Callable[..., Any],
+def test_end_listen_waits_for_the_receiver_and_keeps_other_messages(
+    make_queue: MakeQueue,
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def then(message: Any, _: Any) -> None:
-        if message.get_message_as_string() == "2":
-            entered.set()
-            assert go_on.wait(WAIT_S)
+    gate = Gate()
 
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(6))
-    receiver = make_receiver(then)
+    receiver = Receiver(at("2", gate.hold))
     queue.begin_listen(None, receiver)
-    assert entered.wait(WAIT_S)
+    gate.wait()
     ending = in_thread(lambda: queue.end_listen(None))
     ending.join(0.1)
     assert ending.is_alive()
-    go_on.set()
+    gate.open()
     ending.join(WAIT_S)
     assert receiver.bodies() == ["0", "1", "2"]
     assert received(queue, 3) == ["3", "4", "5"]
 
 
 def test_close_commits_the_messages_that_the_receiver_handled(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def then(message: Any, _: Any) -> None:
-        if message.get_message_as_string() == "4":
-            entered.set()
-            assert go_on.wait(WAIT_S)
+    gate = Gate()
 
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(10))
-    queue.begin_listen(None, make_receiver(then))
-    assert entered.wait(WAIT_S)
+    queue.begin_listen(None, Receiver(at("4", gate.hold)))
+    gate.wait()
     closing = in_thread(lambda: queue.close(None))
-    go_on.set()
-    closing.join(WAIT_S)
-    assert not closing.is_alive()
-    assert committed(topic, group) == {1: 5}
+    gate.open()
+    finish(closing)
+    assert committed() == {1: 5}
 
 
-def test_system_exit_in_a_receiver_ends_listen_and_its_message_is_redelivered(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    received: Callable[..., Any],
+def test_keyboard_interrupt_ends_listen_and_redelivers_its_message(
+    make_queue: MakeQueue,
 ) -> None:
-    def then(message: Any, _: Any) -> None:
-        if message.get_message_as_string() == "1":
-            raise KeyboardInterrupt
-
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(3))
     with pytest.raises(KeyboardInterrupt):
-        queue.listen(None, make_receiver(then))
+        queue.listen(None, Receiver(fail_at("1", KeyboardInterrupt())))
     assert received(queue, 2) == ["1", "2"]
 
 
 @pytest.mark.parametrize("overridden", [False, True])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_system_exit_in_a_receiver_of_begin_listen_is_logged(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    logger: Any,
-    workers: int,
-    overridden: bool,
+    make_queue: MakeQueue, logger: Recorder, workers: int, overridden: bool
 ) -> None:
     class Listening(KafkaMessageQueue):
         def listen(self, *args: Any, **kwargs: Any) -> None:
             super().listen(*args, **kwargs)
 
-    def then(message: Any, _: Any) -> None:
-        if message.get_message_as_string() == "1":
-            raise SystemExit("enough")
-
     kind = Listening if overridden else KafkaMessageQueue
     queue = make_queue(kind, read_partitions=workers, **ONE)
     queue.send_batch(None, bodies(3))
-    queue.begin_listen("123", make_receiver(then))
+    queue.begin_listen("123", Receiver(fail_at("1", SystemExit("enough"))))
     eventually(lambda: "stopped listening: SystemExit: enough" in logger.all())
     assert queue.get_name() in logger.all()
     eventually(lambda: queue._receiver is None)
     assert received(queue, 2) == ["1", "2"]
 
 
-def test_two_listeners_share_the_messages(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_two_listeners_share_the_messages(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
-    first, second = make_receiver(), make_receiver()
+    first, second = Receiver(), Receiver()
     queue.begin_listen(None, first)
     queue.begin_listen(None, second)
     queue.send_batch(None, bodies(100))
@@ -412,37 +335,26 @@ def test_two_listeners_share_the_messages(
     assert sorted(map(int, first.bodies() + second.bodies())) == list(range(100))
 
 
-def test_end_listen_right_after_begin_listen_ends_it(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-) -> None:
+def test_end_listen_right_after_begin_listen_ends_it(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     for _ in range(20):
-        queue.begin_listen(None, make_receiver())
+        queue.begin_listen(None, Receiver())
         queue.end_listen(None)
     assert queue._receiver is None
     queue.send_batch(None, bodies(2))
     assert received(queue, 2) == ["0", "1"]
 
 
-def test_message_that_always_fails_does_not_fill_the_memory(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_message_that_always_fails_does_not_fill_the_memory(make_queue: MakeQueue) -> None:
     def then(message: Any, _: Any) -> None:
         raise ValueError("never")
 
     queue = make_queue(options__max_pending=20, **ONE)
     queue.send_batch(None, bodies(100))
-    receiver = make_receiver(then)
+    receiver = Receiver(then)
     queue.begin_listen(None, receiver)
     receiver.wait(100)
-    eventually(lambda: any(each.paused for each in receiving(queue).local.partitions()))
+    eventually(lambda: any(partition.paused for partition in receiving(queue).local.partitions()))
     queue.send_batch(None, bodies(100, 100))
     time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
     assert max(map(int, receiver.bodies())) < 100

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
+from pip_services4_observability.count import CachedCounters
+from pip_services4_observability.log import Logger, LogLevel
+from pip_services_queues import ONE, Counters, MakeQueue, Receiver, bodies, fail_at, received
+from pip_services_rig import MakeReferences, Recorder, eventually
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
-
 
 def test_counters_count_each_message_once_despite_other_queues(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    unique: Callable[[str], str],
-    counters: Any,
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
+    make_queue: MakeQueue,
+    make_references: MakeReferences,
+    unique: Unique,
+    counters: Counters,
     cluster: Any,
 ) -> None:
     references = make_references(counters=counters)
@@ -36,12 +36,7 @@ def test_counters_count_each_message_once_despite_other_queues(
 
 
 def test_gauges_report_lag_and_messages_in_flight(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    counters: Any,
-    bodies: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, make_references: MakeReferences, counters: Counters, topic: str
 ) -> None:
     queue = make_queue(autocommit=False, references=make_references(counters=counters), **ONE)
     queue.send_batch(None, bodies(5))
@@ -60,32 +55,19 @@ def test_gauges_report_lag_and_messages_in_flight(
 
 
 def test_error_gauge_counts_exceptions_of_receivers(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    counters: Any,
-    bodies: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, make_references: MakeReferences, counters: Counters, topic: str
 ) -> None:
-    def failing(message: Any, queue: Any) -> None:
-        raise ZeroDivisionError
-
     queue = make_queue(references=make_references(counters=counters), **ONE)
     queue.send_batch(None, bodies(1))
-    queue.begin_listen(None, make_receiver(failing))
+    receiver = Receiver(fail_at("0", ZeroDivisionError()))
+    queue.begin_listen(None, receiver)
     eventually(lambda: (counters.value(f"queue.{topic}.errors") or 0) >= 2)
+    assert receiver.bodies()[:2] == ["0", "0"]
 
 
 def test_exceptions_of_counters_and_loggers_do_no_harm(
-    make_queue: Callable[..., Any],
-    make_references: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
+    make_queue: MakeQueue, make_references: MakeReferences
 ) -> None:
-    from pip_services4_observability.count import CachedCounters
-    from pip_services4_observability.log import Logger, LogLevel
-
     class Counters(CachedCounters):  # type: ignore[misc]
         def _save(self, counters: Any) -> None:
             pass
@@ -108,13 +90,8 @@ def test_exceptions_of_counters_and_loggers_do_no_harm(
 
 
 def test_messages_are_not_logged_above_debug_level(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    logger: Any,
+    make_queue: MakeQueue, logger: Recorder
 ) -> None:
-    from pip_services4_observability.log import LogLevel
-
     logger.set_level(LogLevel.Info)
     queue = make_queue(**ONE)
     queue.send_batch("123", bodies(1000))

@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pip_services4_commons.errors import InvalidStateException
-from pip_services_rig import in_thread
+from pip_services_queues import ONE, MakeQueue, Receiver, bodies, received
+from pip_services_rig import Committed, Gate, Listener, eventually, finish, in_thread
 
 from cykafka import Consumer
-from pip_services4_kafka.connect import _clients
+from pip_services4_kafka.connect import KafkaConnection, _clients
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 
-
-def test_abandoned_message_is_redelivered_after_a_restart_despite_a_commit(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+def test_abandoned_message_is_redelivered_despite_an_earlier_commit(
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     queue = make_queue(**{"options__kafka__auto.commit.interval.ms": 10}, **ONE)
     queue.send_batch(None, bodies(1))
     envelope = queue.receive(None, 30000)
-    eventually(lambda: committed(topic, group) == {1: 1})
+    eventually(lambda: committed() == {1: 1})
     queue.abandon(envelope)
     # Its process may die now.
-    eventually(lambda: committed(topic, group) == {1: 0})
+    eventually(lambda: committed() == {1: 0})
     queue.close(None)
     queue.open(None)
     assert received(queue, 1) == ["0"]
 
 
 def test_subclass_with_its_own_subscribe_gets_messages(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     class Subscribing(KafkaMessageQueue):
         def _subscribe(self, context: Any = None) -> None:
@@ -59,26 +45,19 @@ def test_subclass_with_its_own_subscribe_gets_messages(
     queue.send_batch(None, bodies(3))
     assert received(queue, 2) == ["0", "1"]
     queue.close(None)
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}
     queue.open(None)
     assert received(queue, 1) == ["2"]
 
 
 def test_running_receiver_can_complete_its_message_during_close(
-    make_queue: Callable[..., Any],
-    make_receiver: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+    gate = Gate()
     raised = []
 
     def then(message: Any, queue: Any) -> None:
-        entered.set()
-        assert go_on.wait(30)
+        gate.hold()
         try:
             queue.complete(message)
         except Exception as error:
@@ -86,46 +65,39 @@ def test_running_receiver_can_complete_its_message_during_close(
 
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(1))
-    queue.begin_listen(None, make_receiver(then))
-    assert entered.wait(30)
+    queue.begin_listen(None, Receiver(then))
+    gate.wait()
     closing = in_thread(lambda: queue.close(None))
     eventually(lambda: not queue.is_open())
-    go_on.set()
-    closing.join(30)
-    assert not closing.is_alive()
+    gate.open()
+    finish(closing)
     assert raised == []
-    assert committed(topic, group) == {1: 1}
+    assert committed() == {1: 1}
 
 
-def test_messages_in_on_message_during_close_are_redelivered(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
-    called, go_on = threading.Event(), threading.Event()
+def test_messages_in_on_message_during_close_are_redelivered(make_queue: MakeQueue) -> None:
+    gate = Gate()
 
     class Hearing(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             if message.value() == b"1":
-                called.set()
-                assert go_on.wait(30)
+                gate.hold()
             super().on_message(topic, partition, message)
 
     queue = make_queue(Hearing, **ONE)
     queue.send_batch(None, bodies(3))
     assert received(queue, 1) == ["0"]
-    assert called.wait(30)
+    gate.wait()
     closing = in_thread(lambda: queue.close(None))
     eventually(lambda: not queue.is_open())
-    go_on.set()
+    gate.open()
     closing.join(30)
     queue.open(None)
     assert received(queue, 2) == ["1", "2"]
 
 
 def test_close_in_the_thread_that_subscribes_ends_the_subscription(
-    connection: Any, make_listener: Callable[..., Any], topic: str, monkeypatch: Any
+    connection: KafkaConnection, topic: str, monkeypatch: Any
 ) -> None:
     """A signal handler may do this."""
     raised = []
@@ -137,7 +109,7 @@ def test_close_in_the_thread_that_subscribes_ends_the_subscription(
 
     def subscribe() -> None:
         try:
-            connection.subscribe(topic, "group", {}, make_listener())
+            connection.subscribe(topic, "group", {}, Listener())
         except InvalidStateException as error:
             raised.append(error.code)
 

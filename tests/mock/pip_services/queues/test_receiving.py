@@ -11,21 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeProducer
 from machine import wake_up_s
 from pip_services4_messaging.queues import MessageEnvelope
-from pip_services_queues import receiving
-from pip_services_rig import in_thread
+from pip_services_queues import ONE, MakeQueue, bodies, envelope, received, receiving
+from pip_services_rig import Committed, eventually, in_thread
 
 from cykafka import Message
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 
-
-def test_a_message_arrives_as_it_was_sent(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any], topic: str
-) -> None:
+def test_a_message_arrives_as_it_was_sent(make_queue: MakeQueue, topic: str) -> None:
     queue = make_queue()
     sent = envelope("grüß", kind="order", trace="123")
     queue.send("123", sent)
@@ -42,10 +39,7 @@ def test_a_message_arrives_as_it_was_sent(
 
 
 def test_queue_reads_on_after_null_keys_values_headers_and_bytes(
-    make_queue: Callable[..., Any],
-    make_producer: Callable[..., Any],
-    envelope: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, make_producer: MakeProducer, topic: str
 ) -> None:
     queue = make_queue(**ONE)
     producer = make_producer()
@@ -71,14 +65,14 @@ def shortest(receive: Callable[[], Any]) -> float:
 
 
 @pytest.mark.alone
-def test_receive_waits_for_its_timeout(make_queue: Callable[..., Any]) -> None:
+def test_receive_waits_for_its_timeout(make_queue: MakeQueue) -> None:
     queue = make_queue()
     assert queue.receive(None, 0) is None
     assert 0.25 <= shortest(lambda: queue.receive(None, 250)) < 0.35 + 4 * wake_up_s()
 
 
 @pytest.mark.alone
-def test_receive_takes_a_lone_number_as_its_timeout(make_queue: Callable[..., Any]) -> None:
+def test_receive_takes_a_lone_number_as_its_timeout(make_queue: MakeQueue) -> None:
     queue = make_queue()
     assert 0.25 <= shortest(lambda: queue.receive(250)) < 0.35 + 4 * wake_up_s()
     for context, wait in ((250, 300), (True, None)):
@@ -87,9 +81,7 @@ def test_receive_takes_a_lone_number_as_its_timeout(make_queue: Callable[..., An
 
 
 @pytest.mark.alone
-def test_receive_wakes_up_at_once(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_receive_wakes_up_at_once(make_queue: MakeQueue) -> None:
     queue = make_queue()
     arrived: list[float] = []
     ready = threading.Semaphore(0)
@@ -113,9 +105,7 @@ def test_receive_wakes_up_at_once(
     assert statistics.quantiles(waits)[0] < 0.001 + 4 * wake_up_s()
 
 
-def test_closing_and_receiving_one_of_ten_leaves_the_other_nine(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_closing_and_receiving_one_of_ten_leaves_the_other_nine(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(10))
     assert received(queue, 1) == ["0"]
@@ -127,21 +117,16 @@ def test_closing_and_receiving_one_of_ten_leaves_the_other_nine(
 
 
 def test_only_uncompleted_messages_are_redelivered(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(6))
     got = [queue.receive(None, 30000) for _ in range(6)]
     for place in (1, 3, 0):
         queue.complete(got[place])
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}
     queue.complete("123", got[4])
-    assert committed(topic, group) == {1: 2}
+    assert committed() == {1: 2}
     queue.close(None)
 
     queue.open(None)
@@ -150,29 +135,22 @@ def test_only_uncompleted_messages_are_redelivered(
 
 
 def test_completing_the_first_message_commits_completed_messages_after_it(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(4))
     got = [queue.receive(None, 30000) for _ in range(4)]
     for place in (3, 2, 1):
         queue.complete(got[place])
-        assert committed(topic, group) == {1: 0}
+        assert committed() == {1: 0}
     queue.complete(got[0])
     queue.complete(got[0])  # the second call does nothing
-    assert committed(topic, group) == {1: 4}
+    assert committed() == {1: 4}
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_only_the_abandoned_message_is_redelivered(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    autocommit: bool,
+    make_queue: MakeQueue, autocommit: bool
 ) -> None:
     queue = make_queue(autocommit=autocommit, options__retry_backoff=1000, **ONE)
     queue.send_batch(None, bodies(4))
@@ -186,10 +164,7 @@ def test_only_the_abandoned_message_is_redelivered(
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_abandoned_message_is_redelivered_after_a_restart(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    autocommit: bool,
+    make_queue: MakeQueue, autocommit: bool
 ) -> None:
     queue = make_queue(autocommit=autocommit, **ONE)
     queue.send_batch(None, bodies(3))
@@ -204,10 +179,10 @@ def test_abandoned_message_is_redelivered_after_a_restart(
     assert queue.receive(None, 50) is None
 
 
-def test_complete_ignores_unknown_messages(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
-    queue = make_queue(autocommit=False)
+def test_complete_ignores_unknown_messages(make_queue: MakeQueue, committed: Committed) -> None:
+    queue = make_queue(autocommit=False, **ONE)
+    queue.send_batch(None, bodies(1))
+    assert received(queue, 1) == ["0"]
     queue.complete(envelope())
     queue.abandon(envelope())
     strange = envelope()
@@ -216,14 +191,11 @@ def test_complete_ignores_unknown_messages(
     queue.abandon(strange)
     strange.set_reference({"partition": 0})
     queue.complete(strange)
+    queue.close(None)
+    assert committed() == {1: 0}
 
 
-def test_message_from_before_a_reopening_comes_again(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_message_from_before_a_reopening_comes_again(make_queue: MakeQueue) -> None:
     queue = make_queue(autocommit=False, **ONE)
     queue.send_batch(None, bodies(3))
     old = [queue.receive(None, 30000) for _ in range(3)]
@@ -235,12 +207,7 @@ def test_message_from_before_a_reopening_comes_again(
     assert received(queue, 2) == ["1", "2"]
 
 
-def test_peek_returns_the_next_message_without_waiting(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_peek_returns_the_next_message_without_waiting(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     begin = time.monotonic()
     assert queue.peek(None) is None
@@ -257,14 +224,7 @@ def test_peek_returns_the_next_message_without_waiting(
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_cleared_messages_are_completed(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
-    autocommit: bool,
+    make_queue: MakeQueue, committed: Committed, autocommit: bool
 ) -> None:
     queue = make_queue(autocommit=autocommit, **ONE)
     queue.send_batch(None, bodies(5))
@@ -274,16 +234,11 @@ def test_cleared_messages_are_completed(
     queue.send_batch(None, bodies(1, 5))
     assert received(queue, 1) == ["5"]
     queue.close(None)
-    assert committed(topic, group) == {1: 6 if autocommit else 5}
+    assert committed() == {1: 6 if autocommit else 5}
 
 
 def test_seeking_back_redelivers_messages(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, topic: str, group: str
 ) -> None:
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(4))
@@ -291,15 +246,10 @@ def test_seeking_back_redelivers_messages(
     queue._connection.seek(topic, group, 1, 1, queue)
     assert received(queue, 3) == ["1", "2", "3"]
     queue.close(None)
-    assert committed(topic, group) == {1: 4}
+    assert committed() == {1: 4}
 
 
-def test_message_count_is_the_number_of_undelivered_messages(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_message_count_is_the_number_of_undelivered_messages(make_queue: MakeQueue) -> None:
     queue = make_queue(**ONE)
     assert queue.read_message_count() == 0
     queue.send_batch(None, bodies(5))
@@ -313,30 +263,22 @@ def test_message_count_is_the_number_of_undelivered_messages(
 
 
 def test_group_without_offsets_starts_at_the_end_the_topic_had_at_open(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     sender = make_queue(group_id="sender", **ONE)
     sender.send_batch(None, bodies(3))
     late = make_queue(from_beginning=False, **ONE)
-    assert committed(topic, group) == {}  # it only sends, as far as anybody knows
+    assert committed() == {}  # it only sends, as far as anybody knows
     sender.send_batch(None, bodies(3, 3))
     late.peek(None)
-    eventually(lambda: committed(topic, group) == {0: 0, 1: 3, 2: 0, 3: 0})
+    eventually(lambda: committed() == {0: 0, 1: 3, 2: 0, 3: 0})
     late.close(None)  # it ends before it reads anything
 
     again = make_queue(from_beginning=False, **ONE)
     assert received(again, 3) == ["3", "4", "5"]
 
 
-def test_queue_that_only_sends_takes_no_messages_from_later_readers(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_queue_that_only_sends_takes_no_messages_from_later_readers(make_queue: MakeQueue) -> None:
     sender = make_queue(from_beginning=False, **ONE)
     sender.send_batch(None, bodies(3))
     sender.close(None)
@@ -345,23 +287,16 @@ def test_queue_that_only_sends_takes_no_messages_from_later_readers(
     assert received(make_queue(from_beginning=True, **ONE), 3) == ["0", "1", "2"]
 
 
-def test_from_beginning_starts_at_the_first_message(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_from_beginning_starts_at_the_first_message(make_queue: MakeQueue) -> None:
     make_queue(group_id="sender", **ONE).send_batch(None, bodies(3))
     assert received(make_queue(from_beginning=True, **ONE), 3) == ["0", "1", "2"]
 
 
-def test_local_queue_is_bounded_and_resumes_when_it_has_room(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    eventually: Callable[..., Any],
-) -> None:
+def test_local_queue_is_bounded_and_resumes_when_it_has_room(make_queue: MakeQueue) -> None:
     queue = make_queue(options__max_pending=40, **ONE)  # four partitions share it
     queue._subscribe(None)
     queue.send_batch(None, bodies(300))
-    eventually(lambda: any(each.paused for each in receiving(queue).local.partitions()))
+    eventually(lambda: any(partition.paused for partition in receiving(queue).local.partitions()))
     waiting = len(queue._messages)
     queue.send_batch(None, bodies(300, 300))
     time.sleep(0.3)  # a message would arrive within a fetch, 10 ms
@@ -370,11 +305,8 @@ def test_local_queue_is_bounded_and_resumes_when_it_has_room(
 
 
 def test_the_last_attempt_of_a_received_message_makes_it_a_dead_letter(
-    make_queue: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    read: Callable[..., Any],
+    make_queue: MakeQueue,
+    records: Callable[[str, int], list[Any]],
     topic: str,
     cluster: Any,
 ) -> None:
@@ -387,14 +319,12 @@ def test_the_last_attempt_of_a_received_message_makes_it_a_dead_letter(
         queue.abandon(envelope)
     queue.send_batch(None, bodies(1, 1))
     assert received(queue, 1) == ["1"]
-    reader = make_consumer()
-    reader.subscribe([f"{topic}.dlq"])
-    (letter,) = read(reader, 1)
+    (letter,) = records(f"{topic}.dlq", 1)
     assert (letter.value(), dict(letter.headers())["dlq_attempts"]) == (b"0", b"2")
 
 
 def test_abandoned_message_waits_longer_each_time_and_starves_no_other(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any]
+    make_queue: MakeQueue,
 ) -> None:
     queue = make_queue(
         options__max_attempts=5, options__retry_backoff=50, options__retry_backoff_max=150, **ONE

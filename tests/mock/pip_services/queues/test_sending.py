@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import MakeConsumer
 from pip_services4_commons.errors import (
     ApplicationException,
     BadRequestException,
     InvalidStateException,
 )
 from pip_services4_messaging.queues import CallbackMessageReceiver
+from pip_services_queues import Counters, MakeQueue, bodies, envelope, received
+from pip_services_rig import MakeReferences
 
 from cykafka import TopicPartition
 from pip_services4_kafka.queues import KafkaMessageQueue
@@ -20,26 +23,14 @@ from pip_services4_kafka.queues import KafkaMessageQueue
 pytestmark = pytest.mark.ours
 
 
-def records(
-    make_consumer: Callable[..., Any], read: Callable[..., Any], topic: str, n: int
-) -> Any:
-    consumer = make_consumer()
-    consumer.subscribe([topic])
-    return read(consumer, n)
-
-
 def test_sent_record_has_the_format_of_the_published_package(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, records: Callable[[str, int], list[Any]], topic: str
 ) -> None:
     sent = envelope("grüß", kind="order", trace="123")
     before = int(time.time() * 1000)
     make_queue().send("123", sent)
 
-    (record,) = records(make_consumer, read, topic, 1)
+    (record,) = records(topic, 1)
     assert record.key() == sent.message_id.encode()
     assert record.value() == "grüß".encode()
     assert record.headers() == [("message_type", b"order"), ("trace_id", b"123")]
@@ -47,10 +38,7 @@ def test_sent_record_has_the_format_of_the_published_package(
 
 
 def test_send_raises_when_the_partition_does_not_exist(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    counters: Any,
-    make_references: Callable[..., Any],
+    make_queue: MakeQueue, counters: Counters, make_references: MakeReferences
 ) -> None:
     queue = make_queue(
         options__write_partition=99,
@@ -65,9 +53,7 @@ def test_send_raises_when_the_partition_does_not_exist(
     assert counters.value(f"queue.{queue.get_name()}.sent_messages") is None
 
 
-def test_batch_arrives_complete_and_in_order(
-    make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], received: Callable[..., Any]
-) -> None:
+def test_batch_arrives_complete_and_in_order(make_queue: MakeQueue) -> None:
     queue = make_queue(options__write_partition=1)
     queue.send_batch(None, bodies(500))
     queue.send_batch("123", [])
@@ -75,9 +61,7 @@ def test_batch_arrives_complete_and_in_order(
     assert received(queue, 500) == [str(n) for n in range(500)]
 
 
-def test_an_object_is_sent_as_json_with_a_string_for_a_context(
-    make_queue: Callable[..., Any],
-) -> None:
+def test_an_object_is_sent_as_json_with_a_string_for_a_context(make_queue: MakeQueue) -> None:
     queue = make_queue(options__write_partition=1)
     queue.send_as_object("123", "test", {"a": 1})
     queue.send_as_object(None, "test", b"\x00\xff")
@@ -89,21 +73,14 @@ def test_an_object_is_sent_as_json_with_a_string_for_a_context(
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-def test_every_value_of_acks_sends(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    received: Callable[..., Any],
-    acks: int,
-) -> None:
+def test_every_value_of_acks_sends(make_queue: MakeQueue, acks: int) -> None:
     queue = make_queue(options__acks=acks)
     queue.send(None, envelope("x"))
 
     assert received(queue, 1) == ["x"]
 
 
-def test_documented_argument_names_work(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_documented_argument_names_work(make_queue: MakeQueue) -> None:
     queue = make_queue(opened=False)
     queue.open(correlation_id="123")
     queue.send(correlation_id="123", message=envelope("1"))
@@ -127,10 +104,7 @@ def test_documented_argument_names_work(
 
 
 def test_a_batch_may_be_larger_than_the_producers_queue(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, make_consumer: MakeConsumer, topic: str
 ) -> None:
     queue = make_queue(options__write_partition=1)
     queue.send_batch(None, [envelope("x")] * 150_000)
@@ -138,9 +112,7 @@ def test_a_batch_may_be_larger_than_the_producers_queue(
     assert make_consumer().get_watermark_offsets(place, 30)[1] == 150_000
 
 
-def test_send_with_acks_0_does_not_wait(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any], cluster: Any
-) -> None:
+def test_send_with_acks_0_does_not_wait(make_queue: MakeQueue, cluster: Any) -> None:
     queue = make_queue(options__acks=0, options__write_partition=1)
     queue.send(None, envelope("1"))  # the leader of the partition is known now
     cluster.set_rtt(3000)
@@ -153,11 +125,7 @@ def test_send_with_acks_0_does_not_wait(
 
 
 def test_from_message_of_a_subclass_is_used(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., list[Any]],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    topic: str,
+    make_queue: MakeQueue, records: Callable[[str, int], list[Any]], topic: str
 ) -> None:
     class Shouting(KafkaMessageQueue):
         def _from_message(self, message: Any) -> Any:
@@ -169,14 +137,12 @@ def test_from_message_of_a_subclass_is_used(
     queue.send(None, bodies(1)[0])
     queue.send_batch(None, bodies(2, 1))
 
-    found = records(make_consumer, read, topic, 3)
+    found = records(topic, 3)
     assert [record.value() for record in found] == [b"!0", b"!1", b"!2"]
     assert [name for name, _ in found[0].headers()] == ["message_type", "trace_id"]
 
 
-def test_invalid_argument_raises_bad_request(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any]
-) -> None:
+def test_invalid_argument_raises_bad_request(make_queue: MakeQueue) -> None:
     queue = make_queue()
     with pytest.raises(BadRequestException):
         queue.send(None, None)
@@ -200,7 +166,7 @@ def test_invalid_argument_raises_bad_request(
 
 @pytest.mark.parametrize("given", [None, "a str"])
 def test_subclass_that_makes_no_message_is_named_and_sends_nothing(
-    make_queue: Callable[..., Any], bodies: Callable[..., list[Any]], given: Any
+    make_queue: MakeQueue, given: Any
 ) -> None:
     class Silent(KafkaMessageQueue):
         def _from_message(self, message: Any) -> Any:
@@ -235,9 +201,7 @@ RECEIVER = CallbackMessageReceiver(lambda envelope, queue: None)
         lambda queue, envelope: queue.read_message_count(),
     ],
 )
-def test_closed_queue_raises(
-    make_queue: Callable[..., Any], envelope: Callable[..., Any], call: Callable[..., Any]
-) -> None:
+def test_closed_queue_raises(make_queue: MakeQueue, call: Callable[..., Any]) -> None:
     queue = make_queue(opened=False)
     with pytest.raises(InvalidStateException) as raised:
         call(queue, envelope())

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Unique
 from pip_services4_messaging.queues import MessageEnvelope
+from pip_services_queues import ONE, MakeQueue, bodies, envelope, received
+from pip_services_rig import Committed, eventually
 
 from pip_services4_kafka.queues import KafkaMessageQueue
 
 pytestmark = pytest.mark.ours
 
-ONE = {"options__write_partition": 1}
 
-
-def test_to_message_of_a_subclass_is_used(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_to_message_of_a_subclass_is_used(make_queue: MakeQueue) -> None:
     class Whispering(KafkaMessageQueue):
         def _to_message(self, msg: Any) -> Any:
             if msg.value() == b"1":
@@ -35,12 +34,7 @@ def test_to_message_of_a_subclass_is_used(
 
 
 def test_on_message_of_a_subclass_is_called(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, topic: str
 ) -> None:
     calls = []
 
@@ -57,12 +51,10 @@ def test_on_message_of_a_subclass_is_called(
     assert received(queue, 2) == ["0", "3"]
     assert calls == [(topic, 1, str(n).encode()) for n in range(4)]
     queue.close(None)
-    assert committed(topic, group) == {1: 4}
+    assert committed() == {1: 4}
 
 
-def test_subclass_for_the_published_package_fills_the_local_queue(
-    make_queue: Callable[..., Any], bodies: Callable[..., Any], received: Callable[..., Any]
-) -> None:
+def test_subclass_for_the_published_package_fills_the_local_queue(make_queue: MakeQueue) -> None:
     class Old(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
             envelope = self._to_message(message)
@@ -84,12 +76,7 @@ def test_subclass_for_the_published_package_fills_the_local_queue(
 
 
 def test_without_autocommit_on_message_completes_no_message(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    received: Callable[..., Any],
-    committed: Callable[..., Any],
-    topic: str,
-    group: str,
+    make_queue: MakeQueue, committed: Committed, topic: str
 ) -> None:
     kept: list[Any] = []
 
@@ -104,23 +91,19 @@ def test_without_autocommit_on_message_completes_no_message(
     queue.send_batch(None, bodies(3))
     envelope = queue.receive(None, 30_000)
     queue.complete(envelope)
-    assert committed(topic, group) == {1: 0}
+    assert committed() == {1: 0}
     queue.complete(kept[0])
-    assert committed(topic, group) == {1: 1}
+    assert committed() == {1: 1}
     queue.complete(kept[1])
-    assert committed(topic, group) == {1: 3}
+    assert committed() == {1: 3}
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_message_whose_on_message_raises_becomes_a_dead_letter(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    make_consumer: Callable[..., Any],
-    read: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
+    make_queue: MakeQueue,
+    records: Callable[[str, int], list[Any]],
+    committed: Committed,
     topic: str,
-    group: str,
     cluster: Any,
     autocommit: bool,
 ) -> None:
@@ -132,21 +115,15 @@ def test_message_whose_on_message_raises_becomes_a_dead_letter(
     queue = make_queue(Deaf, autocommit=autocommit, options__max_attempts=2, **ONE)
     queue.send_batch(None, bodies(1))
     queue.peek()  # which subscribes
-    reader = make_consumer()
-    reader.subscribe([f"{topic}.dlq"])
-    (letter,) = read(reader, 1)
+    (letter,) = records(f"{topic}.dlq", 1)
     assert letter.value() == b"0"
     assert b"hard of hearing" in dict(letter.headers())["dlq_error"]
     if not autocommit:
-        eventually(lambda: committed(topic, group) == {1: 1})
+        eventually(lambda: committed() == {1: 1})
 
 
 def test_topic_that_a_subclass_chooses_is_used(
-    make_queue: Callable[..., Any],
-    envelope: Callable[..., Any],
-    received: Callable[..., Any],
-    unique: Callable[[str], str],
-    cluster: Any,
+    make_queue: MakeQueue, unique: Unique, cluster: Any
 ) -> None:
     elsewhere = unique("elsewhere")
     cluster.create_topic(elsewhere, 4)
@@ -167,13 +144,8 @@ def test_topic_that_a_subclass_chooses_is_used(
     assert subscribed
 
 
-def test_without_dead_letters_a_message_whose_on_message_raises_is_skipped(
-    make_queue: Callable[..., Any],
-    bodies: Callable[..., Any],
-    committed: Callable[..., Any],
-    eventually: Callable[..., Any],
-    topic: str,
-    group: str,
+def test_on_message_that_raises_skips_its_message_without_dead_letters(
+    make_queue: MakeQueue, committed: Committed
 ) -> None:
     class Deaf(KafkaMessageQueue):
         def on_message(self, topic: str, partition: int, message: Any) -> None:
@@ -182,4 +154,5 @@ def test_without_dead_letters_a_message_whose_on_message_raises_is_skipped(
     queue = make_queue(Deaf, autocommit=False, options__max_attempts=0, **ONE)
     queue.send_batch(None, bodies(3))
     queue.peek()  # which subscribes
-    eventually(lambda: committed(topic, group) == {1: 3})
+    eventually(lambda: committed() == {1: 3})
+    assert queue.receive(None, 50) is None

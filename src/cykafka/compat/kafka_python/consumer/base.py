@@ -41,8 +41,8 @@ FULL_QUEUE_WAIT_TIME_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 60
 
 
-# Consumers whose timer runs. At exit they commit. A forked child does not commit: its offsets are
-# old, and would move the group back.
+# Consumers whose timer runs. They commit at exit. A forked child does not commit, because its old
+# offsets would move the group back.
 _timed: set[Consumer] = set()
 
 
@@ -60,12 +60,12 @@ def _stop_all() -> None:
     for consumer in list(_timed):
         try:
             consumer.stop()
-        except BaseException:  # Ctrl-C, too: the others are still to commit
+        except BaseException:  # even Ctrl-C: the other consumers still have to commit
             log.exception("%r did not stop", consumer)
 
 
 def deadline_after(timeout: float | None) -> float | None:
-    """The time.monotonic() after so many seconds; None: never."""
+    """Return the time.monotonic() after this many seconds; None means never."""
     if timeout is None:
         return None
     if math.isnan(timeout):
@@ -74,23 +74,23 @@ def deadline_after(timeout: float | None) -> float | None:
 
 
 class Consumer:
-    """The offsets of a topic's partitions, and their commits. Not used directly.
+    """A base class that keeps and commits the offsets of a topic's partitions.
 
     Parameters
     ----------
     client : KafkaClient
         Or any object with its methods.
     group : str or bytes or None
-        Where offsets are committed. None: begin at offset 0 and commit nothing.
+        The group to commit offsets for. None: begin at offset 0 and never commit.
     topic : str or bytes
     partitions : list of int, optional
         Default: all.
     auto_commit : bool
-        Commit by itself: after
+        Whether to commit automatically.
     auto_commit_every_n : int or None
-        this many messages, and every
+        With `auto_commit`: commit after this many messages.
     auto_commit_every_t : int or None
-        so many ms.
+        With `auto_commit`: commit every this many ms.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class Consumer:
         self.offsets: dict[int, int] = {}
         if partitions is None:
             partitions = self.client.get_partition_ids_for_topic(self.topic)
-        elif not all(isinstance(each, numbers.Integral) for each in partitions):
+        elif not all(isinstance(partition, numbers.Integral) for partition in partitions):
             raise AssertionError(f"partitions: expected a list of int, got {partitions!r}")
         self.commit_lock = threading.RLock()  # a signal handler may stop the consumer
         self.count_since_commit = 0
@@ -138,7 +138,7 @@ class Consumer:
             _timed.add(self)
 
     def provide_partition_info(self) -> None:
-        """Hand over messages with their partitions: (partition, message)."""
+        """Return messages with their partitions: (partition, message)."""
         self.partition_info = True
 
     def fetch_last_known_offsets(self, partitions: Iterable[int] | None = None) -> None:
@@ -164,7 +164,7 @@ class Consumer:
             fail_on_error=False,
         )
         for response in responses:
-            # Brokers of 0.8.1 say so of a group without an offset.
+            # 0.8.1 brokers report this error for a group without an offset.
             with contextlib.suppress(UnknownTopicOrPartitionError):
                 check_error(response)
             self.offsets[response.partition] = max(0, response.offset)
@@ -180,8 +180,8 @@ class Consumer:
         Returns
         -------
         bool or None
-            None if nothing was read since the last commit, or the consumer has no group. False if
-            the commit failed: the error is logged.
+            None if no message was read since the last commit, or the consumer has no group. False
+            if the commit failed; the consumer logs the error.
         """
         with self.commit_lock:
             read = self.count_since_commit
@@ -210,14 +210,14 @@ class Consumer:
             self.commit()
 
     def stop(self) -> None:
-        """Commit, if the consumer commits by itself, and end its timer."""
+        """If the commit timer runs, stop it and commit."""
         if self.commit_timer is not None:
             self.commit_timer.stop()
             self.commit()
         _timed.discard(self)
 
     def pending(self, partitions: Iterable[int] | None = None) -> int:
-        """How many messages are left to read.
+        """Return how many messages are left to read.
 
         Parameters
         ----------

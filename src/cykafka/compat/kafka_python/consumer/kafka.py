@@ -7,9 +7,14 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from cykafka.compat.kafka_python._limits import text
+from cykafka.compat.kafka_python._later import (
+    explain_missing_method,
+    explain_refused_reset,
+    explain_unknown_keys,
+)
+from cykafka.compat.kafka_python._translation import text
 from cykafka.compat.kafka_python.client import KafkaClient
 from cykafka.compat.kafka_python.common import (
     ConsumerTimeout,
@@ -73,7 +78,7 @@ _RESETS = {"largest": -1, "smallest": -2}
 
 
 class KafkaConsumer:
-    """Reads partitions of topics. It never joins a group: each consumer reads all of them.
+    """Reads partitions of topics. Never joins a group: each consumer reads all its partitions.
 
     Not thread-safe.
 
@@ -95,6 +100,12 @@ class KafkaConsumer:
         topics = "|".join(f"{topic}-{partition}" for topic, partition in self._topics)
         return f"<{type(self).__name__} topics=({topics})>"
 
+    # Type checkers would take any name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(explain_missing_method(name), name=name, obj=self)
+
     def configure(self, **configs: Any) -> None:
         """Configure and connect.
 
@@ -104,37 +115,38 @@ class KafkaConsumer:
             ``host:port`` of brokers.
         client_id : str
         group_id : str, optional
-            Where offsets are committed.
+            The group to commit offsets for.
         fetch_message_max_bytes : int
-            The most bytes of a partition in a request; a message must not be larger.
+            The most bytes per partition in a request; a message must not be larger.
         fetch_min_bytes : int
-            The least bytes of a request, which waits up to
+            The minimum number of bytes that a request waits for.
         fetch_wait_max_ms : int
-            this time for them.
+            How long a request waits for `fetch_min_bytes`.
         refresh_leader_backoff_ms : int
             The pause after an error.
         socket_timeout_ms : int
-            The longest wait for an answer.
+            The longest wait for a response.
         auto_offset_reset : str
-            Where to begin without a committed offset, and to go on if an offset does not exist:
-            ``smallest`` or ``largest``. Anything else raises OffsetOutOfRangeError.
+            Where to start without a committed offset, and where to continue if an offset does not
+            exist: ``smallest`` or ``largest``. Anything else raises OffsetOutOfRangeError.
         deserializer_class : callable
-            Gets the value of each message.
+            Called with the value of each message.
         auto_commit_enable : bool
-            ``task_done()`` commits, every
+            Whether ``task_done()`` commits.
         auto_commit_interval_ms : int
-            so many ms, and after
+            With `auto_commit_enable`: commit every this many ms.
         auto_commit_interval_messages : int or None
-            so many messages.
+            With `auto_commit_enable`: commit after this many messages.
         consumer_timeout_ms : int
-            The longest wait for a message until ConsumerTimeout; less than 0: without limit.
+            How long to wait for a message before ConsumerTimeout. A negative value waits forever.
 
         Raises
         ------
         KafkaConfigurationError
-            A key is unknown, or a required one is missing.
+            A key is unknown, a required key is missing, or `auto_offset_reset` has a value from
+            later releases.
         KafkaUnavailableError
-            No broker answered.
+            No broker responded.
         """
         for old, new in DEPRECATED_CONFIG_KEYS.items():
             if old in configs:
@@ -142,7 +154,10 @@ class KafkaConsumer:
                 configs.setdefault(new, configs.pop(old))
         unknown = configs.keys() - self.DEFAULT_CONFIG.keys()
         if unknown:
-            raise KafkaConfigurationError(f"Unknown configuration key(s): {sorted(unknown)}")
+            raise KafkaConfigurationError(explain_unknown_keys(unknown))
+        refused = explain_refused_reset(configs.get("auto_offset_reset"))
+        if refused:
+            raise KafkaConfigurationError(refused)
         self._config = {**self.DEFAULT_CONFIG, **configs}
         if self._config["auto_commit_enable"] and not self._config["group_id"]:
             raise KafkaConfigurationError(
@@ -159,19 +174,20 @@ class KafkaConsumer:
         )
 
     def set_topic_partitions(self, *topics: Any) -> None:
-        """Choose what to read, in place of what was chosen before.
+        """Choose the partitions to read. Replaces the earlier choice.
 
         Parameters
         ----------
         *topics
             ``"topic"`` (all partitions), ``("topic", 2)``, ``("topic", 2, offset)``,
             ``{"topic": 2}``, ``{"topic": [0, 2]}`` or ``{("topic", 2): offset}``. Without an
-            offset it begins at the group's committed offset, or else as `auto_offset_reset` says.
+            offset, the consumer starts at the group's committed offset, or else as
+            `auto_offset_reset` says.
 
         Raises
         ------
         KafkaConfigurationError
-            Another type.
+            An argument has another type.
         UnknownTopicOrPartitionError
         """
         self._topics: list[TopicPartition] = []
@@ -247,7 +263,7 @@ class KafkaConsumer:
         return self.next()
 
     def next(self) -> KafkaMessage:
-        """The next message.
+        """Return the next message.
 
         Returns
         -------
@@ -256,7 +272,7 @@ class KafkaConsumer:
         Raises
         ------
         ConsumerTimeout
-            There was none for `consumer_timeout_ms`.
+            No message arrived within `consumer_timeout_ms`.
         """
         self._set_consumer_timeout_start()
         if self._message_iterator is not None:
@@ -275,13 +291,13 @@ class KafkaConsumer:
         Returns
         -------
         iterator of KafkaMessage
-            Of what the brokers had within `fetch_wait_max_ms`. A message counts as read when the
+            The messages that arrived within `fetch_wait_max_ms`. A message counts as read when the
             iterator returns it. `topic` is a str.
 
         Raises
         ------
         KafkaConfigurationError
-            Nothing was chosen; see :meth:`set_topic_partitions`.
+            No partitions were chosen; see :meth:`set_topic_partitions`.
         ConsumerFetchSizeTooSmall
             A message is larger than `fetch_message_max_bytes`.
         """
@@ -311,13 +327,13 @@ class KafkaConsumer:
             self._offsets.highwater[key] = response.highwaterMark
             for offset, message in response.messages:
                 if offset < fetched[key]:
-                    continue  # of the same compressed batch
+                    continue  # an earlier message in the same compressed batch
                 value = deserialize(message.value)  # an exception leaves the message unread
                 fetched[key] = offset + 1
                 yield KafkaMessage(topic, partition, offset, message.key, value)
 
     def _check_response(self, key: TopicPartition, response: Any) -> bool:
-        """Whether the response has messages. Errors are logged, and the offset is reset."""
+        """Whether the response contains messages. Logs errors and resets the offset."""
         try:
             check_error(response)
         except (FailedPayloadsError, NotLeaderForPartitionError) as error:
@@ -365,7 +381,7 @@ class KafkaConsumer:
     def get_partition_offsets(
         self, topic: str | bytes, partition: int, request_time_ms: int, max_num_offsets: int
     ) -> tuple[int, ...]:
-        """Look up offsets of a partition.
+        """Look up a partition's offsets.
 
         Parameters
         ----------
@@ -375,12 +391,12 @@ class KafkaConsumer:
             -1: the end; -2: the beginning; or ms since the epoch: the first message at that time
             or later.
         max_num_offsets : int
-            With -1 and more than 1, also the beginning.
+            If more than 1, and `request_time_ms` is -1: also return the beginning.
 
         Returns
         -------
         tuple of int
-            The highest first.
+            Highest first.
         """
         request = OffsetRequest(
             kafka_bytestring(topic), partition, request_time_ms, max_num_offsets
@@ -390,7 +406,7 @@ class KafkaConsumer:
         return offsets
 
     def offsets(self, group: str | None = None) -> dict[Any, Any]:
-        """A copy of the consumer's offsets.
+        """Return a copy of the consumer's offsets.
 
         Parameters
         ----------
@@ -416,7 +432,7 @@ class KafkaConsumer:
         Returns
         -------
         bool
-            False: the consumer does not read its partition.
+            False if the consumer does not read the message's partition.
         """
         topic = message.topic if isinstance(message.topic, str) else text(message.topic)
         key = (topic, message.partition)
@@ -444,12 +460,12 @@ class KafkaConsumer:
         return True
 
     def commit(self) -> bool:
-        """Commit the offsets of the messages that are done.
+        """Commit the offsets of messages that are done.
 
         Returns
         -------
         bool
-            False: there is nothing new to commit.
+            False if the consumer has no new offsets to commit.
 
         Raises
         ------

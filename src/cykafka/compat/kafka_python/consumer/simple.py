@@ -45,7 +45,7 @@ _RESETS = {"largest": _LATEST, "smallest": _EARLIEST}
 
 
 class FetchContext:
-    """The waiting time and the least bytes of a consumer's requests, within a ``with`` block.
+    """Sets the wait and the minimum bytes of a consumer's requests in a ``with`` block.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class FetchContext:
     block : bool or int
         False: the request does not wait.
     timeout : float or None
-        The wait, s; None or 0 is 1 s.
+        The wait, s; None or 0 means 1 s.
     """
 
     def __init__(self, consumer: SimpleConsumer, block: bool | int, timeout: float | None) -> None:
@@ -84,16 +84,16 @@ class SimpleConsumer(Consumer):
     client, group, topic, auto_commit, partitions, auto_commit_every_n, auto_commit_every_t
         See :class:`Consumer`.
     fetch_size_bytes : int
-        The least bytes of a request that does not say whether it waits.
+        The minimum bytes for a request that does not specify whether to wait.
     buffer_size : int
-        The bytes of a request for each partition. They double for a message that is larger, up to
+        The bytes per partition in a request. They double for a larger message.
     max_buffer_size : int or None
-        this size; None: without limit.
+        The limit for doubling `buffer_size`; None is unlimited.
     iter_timeout : float, optional
         How long the iteration waits for a message before it ends, s; None: it never ends.
     auto_offset_reset : str
-        Where to go on if an offset does not exist (any more): ``largest`` or ``smallest``.
-        Anything else raises OffsetOutOfRangeError.
+        Where to continue if an offset does not exist: ``largest`` or ``smallest``. Anything else
+        raises OffsetOutOfRangeError.
 
     Raises
     ------
@@ -154,12 +154,13 @@ class SimpleConsumer(Consumer):
         Returns
         -------
         int or None
-            The new offset; None if the brokers did not tell it: the error is logged.
+            The new offset, or None, after logging the error, if the brokers did not return one.
 
         Raises
         ------
         OffsetOutOfRangeError
-            `auto_offset_reset` is neither. In an ``except`` block, its exception is raised.
+            `auto_offset_reset` is neither. In an ``except`` block, that block's exception is
+            raised instead.
         """
         time_ms = _RESETS.get(self.auto_offset_reset or "")
         if time_ms is None:
@@ -189,15 +190,15 @@ class SimpleConsumer(Consumer):
         ----------
         offset : int
         whence : int, optional
-            From where: None: `offset` is absolute; 0: from the beginning; 1: from the current
-            offset; 2: from the end.
+            None: `offset` is absolute. Otherwise `offset` is relative to the beginning (0), the
+            current offset (1) or the end (2).
         partition : int, optional
-            Default: all. With `whence` 0 or 2, `offset` is then divided among them.
+            Default: all. With `whence` 0 or 2, `offset` is then divided among all partitions.
 
         Raises
         ------
         ValueError
-            Another `whence`.
+            `whence` has another value.
         """
         chosen = list(self.offsets) if partition is None else [partition]
         if not chosen:
@@ -205,16 +206,16 @@ class SimpleConsumer(Consumer):
         if whence is None:
             self.offsets.update(dict.fromkeys(chosen, offset))
         elif whence == 1:
-            self.offsets.update({each: self.offsets[each] + offset for each in chosen})
+            self.offsets.update({number: self.offsets[number] + offset for number in chosen})
         elif whence in (0, 2):
             share, rest = divmod(offset, len(chosen))
             shares = {
-                each: share + more
-                for each, more in zip_longest(chosen, repeat(1, rest), fillvalue=0)
+                number: share + more
+                for number, more in zip_longest(chosen, repeat(1, rest), fillvalue=0)
             }
             time_ms = _EARLIEST if whence == 0 else _LATEST
             for response in self.client.send_offset_request(
-                [OffsetRequest(self.topic, each, time_ms, 1) for each in chosen]
+                [OffsetRequest(self.topic, number, time_ms, 1) for number in chosen]
             ):
                 self.offsets[response.partition] = response.offsets[0] + shares[response.partition]
         else:
@@ -236,9 +237,9 @@ class SimpleConsumer(Consumer):
         ----------
         count : int
         block : bool or int
-            Wait for all messages (True), for so many (int) or for none (False).
+            True: wait for `count` messages. An int: wait for this many. False: do not wait.
         timeout : float or None
-            The longest wait, s; None: forever.
+            The longest wait, s; None waits forever.
 
         Returns
         -------
@@ -262,7 +263,7 @@ class SimpleConsumer(Consumer):
             except KafkaError:
                 if not messages:
                     raise
-                break  # the next call raises it again
+                break  # the next call raises the error again
             if result is None:
                 if blocking and (deadline is None or time.monotonic() <= deadline):
                     continue
@@ -287,14 +288,14 @@ class SimpleConsumer(Consumer):
         ----------
         block : bool
         timeout : float or None
-            The longest wait, s; None and 0 are 1 s.
+            The longest wait, s; None and 0 mean 1 s.
         get_partition_info : bool, optional
             Return (partition, message); default: see :meth:`provide_partition_info`.
 
         Returns
         -------
         OffsetAndMessage, tuple or None
-            None: there is no message.
+            None if no message arrived.
         """
         return self._get_message(block, timeout, get_partition_info)
 
@@ -336,7 +337,7 @@ class SimpleConsumer(Consumer):
                 return
 
     def _fetch(self) -> None:
-        """Put messages of all partitions into the queue."""
+        """Fetch messages from all partitions into the queue."""
         sizes = dict.fromkeys(self.fetch_offsets, self.buffer_size)
         wait, least = int(self.fetch_max_wait_time), self.fetch_min_bytes
         while sizes:
@@ -358,7 +359,7 @@ class SimpleConsumer(Consumer):
             wait = least = 0
 
     def _take(self, response: Any, sizes: dict[int, int]) -> int | None:
-        """Queue the messages of a response. Return the size for a further request, or None."""
+        """Queue a response's messages. Returns the size for a further request, or None."""
         try:
             check_error(response)
         except FailedPayloadsError as error:
@@ -380,7 +381,7 @@ class SimpleConsumer(Consumer):
         try:
             for message in response.messages:
                 if message.offset < self.fetch_offsets[partition]:
-                    continue  # of the same compressed batch
+                    continue  # an earlier message in the same compressed batch
                 self.queue.append((partition, message))
                 self.fetch_offsets[partition] = message.offset + 1
         except ConsumerFetchSizeTooSmall:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cykafka.compat.kafka_python._later import getattr_of
 from cykafka.compat.kafka_python.partitioner.hashed import (
     HashedPartitioner,
     LegacyPartitioner,
@@ -15,3 +18,6 @@ __all__ = [
     "Murmur2Partitioner",
     "RoundRobinPartitioner",
 ]
+
+if not TYPE_CHECKING:  # type checkers would take any name for one of this module
+    __getattr__ = getattr_of("kafka.partitioner")

@@ -26,7 +26,7 @@ class Partitioner:
         key
             The key of the message.
         partitions : sequence of int, optional
-            The partitions of the topic at present. None and an empty sequence mean the partitions
-            that the partitioner already has.
+            The topic's current partitions. None and an empty sequence mean the partitions that the
+            partitioner already knows.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method partition")

@@ -11,9 +11,9 @@ from cykafka.internal import murmur2_hash
 
 
 class Murmur2Partitioner(Partitioner):
-    """Selects the partition that the Java client selects.
+    """Selects the same partition as the Java client.
 
-    A key of another type than bytes is hashed as UTF-8 of its str().
+    If a key is not bytes, the hash uses its str() as UTF-8.
     """
 
     def partition(self, key: Any, partitions: Sequence[int] | None = None) -> int:
@@ -58,7 +58,7 @@ def murmur2(key: Any) -> int:
     Parameters
     ----------
     key
-        Bytes or bytearray. Of other types, UTF-8 of the str() is hashed.
+        Bytes or bytearray. For other types, the hash uses the str() as UTF-8.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def murmur2(key: Any) -> int:
 
 def _present(partitions: Sequence[int]) -> Sequence[int]:
     if not partitions:
-        # 0.9.5 raised this class, when it computed the hash modulo 0.
+        # 0.9.5 raised this class when it computed the hash modulo 0.
         raise ZeroDivisionError("cannot select a partition: the list of partitions is empty")
     return partitions
 

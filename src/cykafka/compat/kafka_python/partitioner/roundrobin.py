@@ -23,7 +23,7 @@ class RoundRobinPartitioner(Partitioner):
     def partition(self, key: Any, partitions: Sequence[int] | None = None) -> int:
         """Select the next partition. See `Partitioner.partition`.
 
-        Other `partitions` than before start a new turn.
+        If `partitions` differ from the last call, the selection starts over.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Producer: sends messages at once, or by a thread in batches."""
+"""Producer: sends messages at once, or in batches from a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from queue import Empty, Full, SimpleQueue
 from typing import Any
 
-from cykafka.compat.kafka_python._messages import MessageSet, message_set
+from cykafka.compat.kafka_python._message_sets import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     RETRY_BACKOFF_ERROR_TYPES,
     RETRY_ERROR_TYPES,
@@ -49,13 +49,13 @@ SYNC_FAIL_ON_ERROR_DEFAULT = True
 # The names of the parameter `async`, which is a keyword since Python 3.7.
 _ASYNC_NAMES = ("async", "is_async", "async_send")
 
-# How often a call that waits for room looks whether the producer was stopped, s.
+# How often a call that waits for room checks whether the producer was stopped, s.
 _LOOK_S = 0.2
 
 _Item = tuple[Any, bytes | None, bytes | None]
 
-# Producers whose thread runs. Cykafka's clients are closed at exit, and functions that are
-# registered later are called earlier. A forked child does not have the threads.
+# Producers whose thread runs. atexit closes cykafka's clients after these producers, because it
+# calls functions in reverse order. A forked child does not have the threads.
 _running: weakref.WeakSet[Producer] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_running.clear)
 
@@ -82,18 +82,18 @@ class _Queue:
     Parameters
     ----------
     maxsize : int
-        0: no limit.
+        0 is unlimited.
     """
 
     def __init__(self, maxsize: int) -> None:
         self.maxsize = maxsize
         self._items: SimpleQueue[_Item] = SimpleQueue()
-        self._room: SimpleQueue[None] = SimpleQueue()  # an entry for each place that is free
+        self._room: SimpleQueue[None] = SimpleQueue()  # one entry per free place
         for _ in range(maxsize):
             self._room.put(None)
 
     def put(self, item: _Item, block: bool = True, timeout: float | None = None) -> None:
-        """Add a message; raise Full if there is no room in time."""
+        """Add a message. Raises Full if the queue has no room in time."""
         if self.maxsize:
             try:
                 self._room.get(block, timeout)
@@ -102,7 +102,7 @@ class _Queue:
         self._items.put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> _Item:
-        """Take a message, or what wake() has added; raise Empty if there is none in time."""
+        """Take a message, or the entry from wake(). Raises Empty if none arrives in time."""
         item = self._items.get(block, timeout)
         if self.maxsize and item[0] != STOP_ASYNC_PRODUCER:
             self._room.put(None)
@@ -117,12 +117,12 @@ class _Queue:
         return self._items.qsize()
 
     def empty(self) -> bool:
-        """Whether there is no message."""
+        """Whether the queue is empty."""
         return self._items.empty()
 
 
 class _StopEvent(threading.Event):
-    """An Event that knows since when it is set."""
+    """An Event that remembers when it was set."""
 
     at = math.inf
 
@@ -132,7 +132,7 @@ class _StopEvent(threading.Event):
 
 
 class Producer:
-    """Sends messages to a partition. The base of SimpleProducer and KeyedProducer.
+    """Sends messages to a partition. The base class of SimpleProducer and KeyedProducer.
 
     Parameters
     ----------
@@ -142,35 +142,35 @@ class Producer:
     req_acks : int
         0, 1 or -1 (all in-sync replicas).
     ack_timeout : int
-        The longest wait of the leader for the replicas, ms.
+        How long the leader waits for the replicas, ms.
     codec : int, optional
         One of ``kafka.protocol.ALL_CODECS``; default: none.
     codec_compresslevel : int, optional
         gzip's level, 1 to 9.
     sync_fail_on_error : bool
-        Whether ``send_messages()`` raises errors or returns them.
+        Whether ``send_messages()`` raises errors (true) or returns them.
     async_ : bool
-        Send by a thread. Also taken as ``is_async``, ``async_send`` and ``**{"async": ...}``.
+        Send in a thread. Also accepted as ``is_async``, ``async_send`` and ``**{"async": ...}``.
     batch_send : bool
         Deprecated; the same as `async_`.
     batch_send_every_n : int
-        The thread sends after this many messages, or after
+        The thread sends after this many messages, or after `batch_send_every_t`.
     batch_send_every_t : float
-        this time, s.
+        The longest time before the thread sends, s.
     async_retry_limit : int, optional
-        How often the thread sends a failed batch again; None: without limit.
+        How often the thread retries a failed batch; None is unlimited.
     async_retry_backoff_ms : int
-        The pause before that, ms.
+        The pause before a retry, ms.
     async_retry_on_timeouts : bool
-        Whether it sends again what the replicas did not get within `ack_timeout`.
+        Whether the thread retries messages that the replicas did not get within `ack_timeout`.
     async_queue_maxsize : int
-        The most messages that wait for the thread; 0: no limit.
+        The most messages that wait for the thread; 0 is unlimited.
     async_queue_put_timeout : float
-        How long ``send_messages()`` waits for room, s; 0: not at all.
+        How long ``send_messages()`` waits for room, s; 0 does not wait.
     async_log_messages_on_error : bool
-        Log failed messages; False: only a hash of them.
+        Log failed messages. If false, log only a hash.
     async_stop_timeout : float
-        How long ``stop()`` goes on sending, s.
+        How long ``stop()`` keeps sending, s.
 
     Raises
     ------
@@ -257,7 +257,11 @@ class Producer:
                 },
                 daemon=True,
             )
-            self.thread.start()
+            try:
+                self.thread.start()
+            except BaseException:  # too many threads, or an interrupt: then the thread may run
+                self.thread_stop_event.set()
+                raise
             self._end_thread = weakref.finalize(
                 self, _end_thread, self.queue, self.thread_stop_event, self.thread
             )
@@ -285,7 +289,7 @@ class Producer:
         TypeError
             A message is not bytes.
         AsyncProducerQueueFull
-            ``failed_msgs`` has the messages without room.
+            ``failed_msgs`` contains the messages that the queue had no room for.
         KafkaError
             See :meth:`KafkaClient.send_produce_request`.
         """
@@ -294,11 +298,11 @@ class Producer:
     def _send_messages(
         self, topic: bytes, partition: int, *msg: bytes | None, key: bytes | None = None
     ) -> list[Any]:
-        for each in msg:
-            if each is None:
+        for payload in msg:
+            if payload is None:
                 if key is None:
                     raise TypeError("key and payload can't be null in one")
-            elif not isinstance(each, bytes):
+            elif not isinstance(payload, bytes):
                 raise TypeError("all produce message payloads must be null or type bytes")
         if not isinstance(topic, bytes):
             raise TypeError("the topic must be type bytes")
@@ -324,10 +328,10 @@ class Producer:
     def _put(
         self, place: TopicAndPartition, msg: Sequence[bytes | None], key: bytes | None
     ) -> None:
-        """Leave messages for the thread."""
-        for index, each in enumerate(msg):
+        """Queue messages for the thread."""
+        for index, payload in enumerate(msg):
             try:
-                self._put_one((place, each, key))
+                self._put_one((place, payload, key))
             except Full:
                 size = self.queue.qsize()
                 raise AsyncProducerQueueFull(
@@ -356,7 +360,7 @@ class Producer:
             raise KafkaError(refused)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Send what is left, for `async_stop_timeout` at the most, and end the thread.
+        """Send the remaining messages, for at most `async_stop_timeout`, and end the thread.
 
         Parameters
         ----------
@@ -396,9 +400,9 @@ def _send_upstream(
     stop_timeout: float = ASYNC_STOP_TIMEOUT_SECS,
     codec_compresslevel: int | None = None,
 ) -> None:
-    """The thread of a producer: send what the queue has, in batches, until it is stopped.
+    """Run a producer's thread: send the queued messages in batches until the producer stops.
 
-    A batch that failed is sent again before the next one, so messages keep their order.
+    The thread retries a failed batch before it sends the next one, so messages keep their order.
     """
     while not stop_event.is_set():
         try:
@@ -407,7 +411,7 @@ def _send_upstream(
         except Exception as error:
             log.warning("Async producer failed to connect: %s", error)
             time.sleep(retry_options.backoff_ms / 1000)
-    sending: list[tuple[ProduceRequest, int]] = []  # requests, and how often each has failed
+    sending: list[tuple[ProduceRequest, int]] = []  # requests, and how often each failed
     while sending or not (stop_event.is_set() and queue.empty()):
         if time.monotonic() > stop_event.at + stop_timeout:
             break
@@ -423,7 +427,7 @@ def _send_upstream(
             reason = _error_of(response)
             if reason is None:
                 continue
-            request = getattr(response, "payload", request)  # without what was stored
+            request = getattr(response, "payload", request)  # without stored messages
             messages = request.messages
             log.error(
                 "%s sending ProduceRequest to %s:%d with msgs %s",
@@ -432,9 +436,9 @@ def _send_upstream(
                 messages if log_messages_on_error else hash(tuple(messages)),
             )
             if isinstance(response, UnknownTopicOrPartitionError):
-                continue  # the client asked the brokers; others must not wait for this topic
+                continue  # the client has asked the brokers; other topics must not wait
             failed.append((request, failures + 1, reason))
-        again = [each for each in failed if _is_retried(each[2], each[1], retry_options)]
+        again = [item for item in failed if _is_retried(item[2], item[1], retry_options)]
         sending = [(request, failures) for request, failures, _ in again]
         if any(issubclass(reason, RETRY_BACKOFF_ERROR_TYPES) for _, _, reason in again):
             time.sleep(retry_options.backoff_ms / 1000)
@@ -444,7 +448,7 @@ def _send_upstream(
             except Exception as error:
                 log.error("Async producer couldn't reload topic metadata: %s", error)
     client.close()
-    # Last, because another thread may add a message until this one has ended.
+    # Last, because other threads may add messages until this thread has ended.
     unsent = sum(len(message_set(request.messages).values) for request, _ in sending)
     while not queue.empty():
         unsent += queue.get()[0] != STOP_ASYNC_PRODUCER
@@ -455,7 +459,7 @@ def _send_upstream(
 def _next_batch(
     queue: _Queue, size: int, seconds: float, stop_event: threading.Event
 ) -> dict[TopicAndPartition, tuple[list[bytes | None], list[bytes | None]]]:
-    """The values and keys for each partition: up to `size` messages, or those of that time."""
+    """Take up to `size` messages, or those within a time. Returns values and keys by partition."""
     batch: dict[TopicAndPartition, tuple[list[bytes | None], list[bytes | None]]] = {}
     send_at = time.monotonic() + seconds
     for _ in range(size):
@@ -474,7 +478,7 @@ def _next_batch(
 
 
 def _send(client: Any, requests: list[ProduceRequest], acks: int, timeout: int) -> list[Any]:
-    """The response to each request: an exception if the client raises one for it."""
+    """Return the response to each request, or the exception that the client raises for it."""
     if not requests:
         return []
     try:
@@ -485,8 +489,12 @@ def _send(client: Any, requests: list[ProduceRequest], acks: int, timeout: int) 
     except Exception as error:
         if len(requests) == 1:
             return [error]
-        # One request's topic is unknown, for example, and nothing was sent.
-        return [response for each in requests for response in _send(client, [each], acks, timeout)]
+        # For example, one request's topic is unknown, and the client sent nothing.
+        return [
+            response
+            for request in requests
+            for response in _send(client, [request], acks, timeout)
+        ]
 
 
 def _error_of(response: Any) -> type[BaseException] | None:

@@ -16,10 +16,11 @@ log = logging.getLogger("kafka.producer")
 
 
 class KeyedProducer(Producer):
-    """Sends each message to the partition of its key.
+    """Sends each message to the partition for its key.
 
-    The default partitioner uses Python's ``hash()``, which differs from process to process since
-    Python 3.3. Use Murmur2Partitioner (the Java client's) if several processes send the same keys.
+    The default partitioner uses Python's ``hash()``, which differs between processes since
+    Python 3.3. If several processes send the same keys, use Murmur2Partitioner (the Java client's
+    hash).
 
     Parameters
     ----------

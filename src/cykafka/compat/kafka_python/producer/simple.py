@@ -19,7 +19,7 @@ class SimpleProducer(Producer):
     *args, **kwargs
         See :class:`Producer`.
     random_start : bool, default True
-        Begin with any partition; False: with the first one.
+        Start with a random partition. If false, start with the first one.
     """
 
     def __init__(self, *args: Any, random_start: bool = True, **kwargs: Any) -> None:

@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 from fastavro import _read_py
 
 from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.wire import Rows, check_fields, each_or_all, replaced, told
+from cykafka.spark.jobs.schemas.wire import (
+    Rows,
+    check_fields,
+    each_or_all,
+    replace_types,
+    shorten_error,
+)
 
 __all__ = ["AvroReader", "AvroWriter"]
 
@@ -31,7 +37,7 @@ _PLAIN = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
-# What Spark has types for. The values of other logical types are those of their plain types.
+# The logical types that Spark supports. Other logical types keep the values of their plain types.
 _LOGICAL = {
     ("int", "date"): pa.date32(),
     ("long", "timestamp-millis"): pa.timestamp("ms", _UTC),
@@ -39,7 +45,7 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
-# Spark's times have microseconds.
+# Spark's times use microseconds.
 _WIDER = {
     pa.timestamp("ms", _UTC): pa.timestamp("us", _UTC),
     pa.timestamp("ms"): pa.timestamp("us"),
@@ -47,19 +53,19 @@ _WIDER = {
 _NUMBERS_OF = {
     kind: pa.int32() if kind == pa.date32() else pa.int64() for kind in _LOGICAL.values()
 }
-# Unions that are one number in Spark.
+# Unions that become one number in Spark.
 _NUMBERS = ({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64())
 _MOST_DIGITS = 38
 _SAMPLE = {"null": None, "boolean": True, "int": 0, "long": 2**40, "float": 0.5, "double": 0.5,
            "bytes": b"", "string": ""}  # fmt: skip
 _NAMED = ("record", "error", "enum", "fixed")
 
-# Changes a value that fastavro has read for pyarrow, or one of pyarrow's for fastavro.
+# Converts a value that fastavro has read for pyarrow, or pyarrow's value for fastavro.
 _Change: TypeAlias = Callable[[Any], Any]
 
 
 def _parsed(document: Document, *, plain: bool) -> tuple[Any, dict[str, Any]]:
-    """A schema as fastavro has it, and its named types; `plain`: without logical types."""
+    """Return a schema as fastavro parses it, and its named types. `plain`: no logical types."""
     named: dict[str, Any] = {}
     parsed = None
     for text in (*(text for _, text in document.parts), document.text):
@@ -67,7 +73,7 @@ def _parsed(document: Document, *, plain: bool) -> tuple[Any, dict[str, Any]]:
             raw = json.loads(text)
             parsed = fastavro.parse_schema(_plain(raw) if plain else raw, named_schemas=named)
         except (fastavro.schema.SchemaParseException, ValueError, LookupError, TypeError) as error:
-            raise UnfitError(f"it is no Avro schema: {error!r}") from None
+            raise UnfitError(f"it is not an Avro schema: {error!r}") from None
         except RecursionError:
             raise UnfitError("it is nested too deeply") from None
     if plain:
@@ -76,14 +82,14 @@ def _parsed(document: Document, *, plain: bool) -> tuple[Any, dict[str, Any]]:
 
 
 def _read_defaults(named: dict[str, Any]) -> None:
-    """Turn the defaults of bytes from text, as schemas have them, into values for fastavro."""
+    """Convert default bytes from text, as in schemas, to values for fastavro."""
     for schema in named.values():
-        for each in schema.get("fields", ()):
-            if "default" in each:
+        for field in schema.get("fields", ()):
+            if "default" in field:
                 try:
-                    each["default"] = _default(each["type"], each["default"], named)
+                    field["default"] = _default(field["type"], field["default"], named)
                 except ValueError as error:
-                    raise UnfitError(f"the default of {each['name']}: {error}") from None
+                    raise UnfitError(f"the default of {field['name']}: {error}") from None
 
 
 def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
@@ -99,26 +105,26 @@ def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
         number = int.from_bytes(data, "big", signed=True)
         return Decimal(f"{number}e-{schema.get('scale', 0)}")
     if kind == "array" and isinstance(value, list):
-        return [_default(schema["items"], each, named) for each in value]
+        return [_default(schema["items"], item, named) for item in value]
     if kind == "map" and isinstance(value, dict):
-        return {name: _default(schema["values"], each, named) for name, each in value.items()}
+        return {name: _default(schema["values"], item, named) for name, item in value.items()}
     if kind in ("record", "error") and isinstance(value, dict):
         return {
-            each["name"]: _default(
-                each["type"], value.get(each["name"], each.get("default")), named
+            field["name"]: _default(
+                field["type"], value.get(field["name"], field.get("default")), named
             )
-            for each in schema["fields"]
+            for field in schema["fields"]
         }
     return value if isinstance(kind, str) else _default(kind, value, named)
 
 
 def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
-    """A writer's schema, and fastavro's function that reads what was written with it.
+    """Return a writer's schema, and fastavro's function that reads values written with it.
 
     Raises
     ------
     UnfitError
-        It is no schema, or a value of few bytes could have any number of elements.
+        The document is not a schema, or a few bytes could encode any number of elements.
     """
     parsed, named = _parsed(document, plain=True)
     takes: dict[str, bool | None] = {}  # None while the record's fields are looked at
@@ -127,8 +133,8 @@ def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
     def takes_bytes(schema: Any) -> bool:
         nonlocal has_itself
         if isinstance(schema, list):
-            for each in schema:
-                takes_bytes(each)
+            for branch in schema:
+                takes_bytes(branch)
             return True
         if isinstance(schema, str):
             return takes_bytes(named[schema]) if schema in named else schema != "null"
@@ -138,7 +144,7 @@ def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
             if name not in takes:
                 takes[name] = None
                 takes[name] = max(
-                    (takes_bytes(each["type"]) for each in schema["fields"]), default=False
+                    (takes_bytes(field["type"]) for field in schema["fields"]), default=False
                 )
             has_itself |= takes[name] is None
             return takes[name] is not False
@@ -154,24 +160,24 @@ def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
         takes_bytes(parsed)
     except RecursionError:
         raise UnfitError("it is nested too deeply") from None
-    # If values nest deeply, fastavro's C code overflows the stack, and ends the process.
+    # If values nest deeply, fastavro's C code overflows the stack and crashes the process.
     return parsed, _read_py.schemaless_reader if has_itself else fastavro.schemaless_reader
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without logical types, except decimal.
+    """Return a schema without logical types, except decimal.
 
-    The reader's schema says what a number means, as in Java. fastavro would take the writer's.
+    The reader's schema defines what a number means, as in Java. fastavro would use the writer's.
     """
     if isinstance(schema, list):
-        return [_plain(each) for each in schema]
+        return [_plain(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     kept = dict(schema)
     if kept.get("logicalType") != "decimal":
         kept.pop("logicalType", None)
     if "fields" in kept:
-        kept["fields"] = [{**each, "type": _plain(each["type"])} for each in kept["fields"]]
+        kept["fields"] = [{**field, "type": _plain(field["type"])} for field in kept["fields"]]
     for name in ("type", "items", "values"):
         if name in kept:
             kept[name] = _plain(kept[name])
@@ -179,7 +185,7 @@ def _plain(schema: Any) -> Any:
 
 
 class _Types:
-    """The Arrow types of a schema, and the changes that its values need."""
+    """A schema's Arrow types, and the conversions that its values need."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
@@ -188,9 +194,9 @@ class _Types:
     def of(
         self, schema: Any, within: tuple[str, ...] = ()
     ) -> tuple[pa.DataType, _Change, _Change]:
-        """The type of a schema, the change of a value that was read, and of one to write.
+        """Return a schema's type, and the conversions for reading and for writing a value.
 
-        Fields of records that may be null in the type have a default.
+        Record fields that may be null in the type have a default.
         """
         if isinstance(schema, list):
             return self._union(schema, within)
@@ -230,10 +236,10 @@ class _Types:
         if not schema["fields"]:
             raise UnfitError(f"{schema['name']} has no fields: Spark has no such types")
         fields, reads, writes = [], {}, {}
-        for each in schema["fields"]:
-            name = each["name"]
-            kind, read, write = self.of(each["type"], within)
-            fields.append(pa.field(name, kind, nullable="default" in each))
+        for field in schema["fields"]:
+            name = field["name"]
+            kind, read, write = self.of(field["type"], within)
+            fields.append(pa.field(name, kind, nullable="default" in field))
             if read is not _same:
                 reads[name] = read
             if write is not _same:
@@ -243,23 +249,23 @@ class _Types:
     def _union(
         self, branches: list[Any], within: tuple[str, ...]
     ) -> tuple[pa.DataType, _Change, _Change]:
-        others = [each for each in branches if each != "null"]
+        others = [branch for branch in branches if branch != "null"]
         if not others:
             return _PLAIN["null"], _same, _same
         if len(others) == 1:
             kind, read, write = self.of(others[0], within)
             return kind, _nullable(_unnamed(read)), _nullable(write)
         for numbers, number_kind in _NUMBERS:
-            if all(isinstance(each, str) and each in numbers for each in others):
+            if all(isinstance(branch, str) and branch in numbers for branch in others):
                 return number_kind, _same, _same
         self.has_choice = True
-        found = [self.of(each, within) for each in others]
+        found = [self.of(branch, within) for branch in others]
         fields = [pa.field(f"member{number}", kind) for number, (kind, _, _) in enumerate(found)]
-        names = [self._name(each) for each in others]
-        # fastavro takes the first branch that fits a value, unless it gets the branch's name.
+        names = [self._name(branch) for branch in others]
+        # fastavro uses the first branch that fits a value, unless the value names its branch.
         has_name = [
-            isinstance(_plain(each), str) or kind in _NAMED
-            for each, (kind, _) in zip(others, names, strict=True)
+            isinstance(_plain(branch), str) or kind in _NAMED
+            for branch, (kind, _) in zip(others, names, strict=True)
         ]
 
         def from_union(value: Any) -> Any:
@@ -285,7 +291,7 @@ class _Types:
         return pa.struct(fields), from_union, to_union
 
     def _name(self, schema: Any) -> tuple[str, str]:
-        """The plain type of a branch and its name."""
+        """Return a branch's plain type and its name."""
         if isinstance(schema, str):
             if schema in _PLAIN:
                 return schema, schema
@@ -295,7 +301,7 @@ class _Types:
 
 
 def _branch(names: list[tuple[str, str]], value: Any) -> int:
-    """The number of the branch that a value of fastavro's is of."""
+    """Return the number of the branch that a fastavro value belongs to."""
     if isinstance(value, tuple):
         return next(number for number, (_, name) in enumerate(names) if name == value[0])
     kinds: dict[type, tuple[str, ...]] = {
@@ -308,10 +314,10 @@ def _branch(names: list[tuple[str, str]], value: Any) -> int:
         list: ("array",),
         dict: ("map",),
     }
-    # A decimal is of bytes or, without a name, of a fixed.
+    # A decimal belongs to bytes or, without a name, to a fixed.
     for kind in (*kinds.get(type(value), ("bytes", "fixed")), "long", "int"):
-        for number, (each, _) in enumerate(names):
-            if each == kind:
+        for number, (branch, _) in enumerate(names):
+            if branch == kind:
                 return number
     raise ValueError(f"no member of the union is a {type(value).__name__}")
 
@@ -327,7 +333,7 @@ def _nullable(change: _Change) -> _Change:
 
 
 def _unnamed(change: _Change) -> _Change:
-    """`change` for a value that may come with the name of its type."""
+    """Return `change` for a value that may come with its type's name."""
     return lambda value: change(value[1] if isinstance(value, tuple) else value)
 
 
@@ -360,24 +366,24 @@ class AvroReader:
     Attributes
     ----------
     kind : pa.DataType
-        The type of the values that `reader_of` makes.
+        The type of the values that `reader_of` produces.
     """
 
     def __init__(self, document: Document) -> None:
         types = _Types({})
         parsed, types._named = _parsed(document, plain=False)
         made, self._change, _ = types.of(parsed)
-        self._made = replaced(made, {})
-        self.kind = replaced(made, _WIDER)
+        self._made = replace_types(made, {})
+        self.kind = replace_types(made, _WIDER)
         self._schema = _parsed(document, plain=True)[0]
-        # Only then fastavro has to name the types of values, which costs time.
+        # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
         if not self._named:
             self._change = _same
         self._document = document
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
-        """A function that reads values which were written with a schema."""
+        """Return a function that reads values written with a schema."""
         written, read_one = _written(document)
         same = (document.text, document.parts) == (self._document.text, self._document.parts)
         schema = None if same else self._schema
@@ -397,14 +403,14 @@ class AvroReader:
             return self._change(value)
 
         def read(payloads: pa.BinaryArray) -> Rows:
-            # Decode each by itself: fastavro stops at the first bad one.
+            # Decode each value separately: fastavro stops at the first bad one.
             values, wrong = [], {}
             for number, payload in enumerate(payloads.to_pylist()):
                 try:
                     values.append(value_of(payload))
                 except Exception as error:
                     values.append(None)
-                    wrong[number] = f"{words}: {told(error)}"
+                    wrong[number] = f"{words}: {shorten_error(error)}"
 
             def convert(low: int, high: int) -> pa.Array:
                 return pa.array(values[low:high], self._made).cast(self.kind)
@@ -415,7 +421,7 @@ class AvroReader:
         return read
 
     def check(self, document: Document) -> None:
-        """Raise UnfitError if the reader cannot read what another schema writes."""
+        """Raise UnfitError if the reader cannot read values written with another schema."""
         _written(document)  # raises UnfitError
         written, named = _parsed(document, plain=True)
         for value in _samples(written, named):
@@ -431,12 +437,12 @@ class AvroReader:
 
 
 def _samples(schema: Any, named: dict[str, Any], within: tuple[str, ...] = ()) -> list[Any]:
-    """Values of a schema: each branch of its unions and each symbol of its enums is in one."""
+    """Return sample values for a schema that cover each union branch and each enum symbol."""
     if isinstance(schema, list):
         found: list[Any] = []
-        for each in schema:
-            of = named.get(each, each) if isinstance(each, str) else each
-            values = _samples(each, named, within)
+        for branch in schema:
+            of = named.get(branch, branch) if isinstance(branch, str) else branch
+            values = _samples(branch, named, within)
             if isinstance(of, dict) and of["type"] in _NAMED:
                 values = [(of["name"], value) for value in values]
             found += values
@@ -448,7 +454,9 @@ def _samples(schema: Any, named: dict[str, Any], within: tuple[str, ...] = ()) -
     kind = schema["type"]
     if kind in ("record", "error"):
         within = (*within, schema["name"])
-        fields = {each["name"]: _samples(each["type"], named, within) for each in schema["fields"]}
+        fields = {
+            field["name"]: _samples(field["type"], named, within) for field in schema["fields"]
+        }
         most = max(map(len, fields.values()), default=1) if all(fields.values()) else 0
         return [
             {name: values[number % len(values)] for name, values in fields.items()}
@@ -472,7 +480,7 @@ class AvroWriter:
     Attributes
     ----------
     kind : pa.DataType
-        The type of the values that the schema has.
+        The type of the schema's values.
     name : str
         The full name of the record.
     """
@@ -480,27 +488,27 @@ class AvroWriter:
     def __init__(self, document: Document) -> None:
         parsed, named = _parsed(document, plain=False)
         self._needed, _, self._change = _Types(named).of(parsed)
-        self._made = replaced(self._needed, {})
-        self.kind = replaced(self._needed, _WIDER)
+        self._made = replace_types(self._needed, {})
+        self.kind = replace_types(self._needed, _WIDER)
         self._schema = _parsed(document, plain=True)[0]
         self.name = parsed.get("name", "") if isinstance(parsed, dict) else ""
 
     def check(self, kind: pa.DataType) -> None:
-        """Raise UnfitError if values of a type have no place in the schema."""
+        """Raise UnfitError if values of a type do not fit the schema."""
         check_fields(kind, self.kind)
         try:
             pa.nulls(0, kind).cast(_of_both(kind, self._made))
         except pa.ArrowException as error:
-            raise UnfitError(told(error)) from None
+            raise UnfitError(shorten_error(error)) from None
         if missing := sorted(_missing(kind, self._needed)):
             raise UnfitError(f"the value has no field {', '.join(missing)}")
 
     def write(self, values: pa.Array) -> Rows:
-        """The encoded values; null stays null."""
-        # The casts find numbers without a place in an int, which fastavro would write. Times are
-        # numbers already, because Python's own are slow.
+        """Encode values; null stays null."""
+        # The casts find numbers that do not fit into an int, which fastavro would write. Times are
+        # already numbers, because Python's time objects are slow.
         kind = _of_both(values.type, self._made)
-        numbers = replaced(kind, _NUMBERS_OF)
+        numbers = replace_types(kind, _NUMBERS_OF)
 
         def convert(low: int, high: int) -> pa.Array:
             options = pc.CastOptions(kind, allow_time_truncate=True)
@@ -508,29 +516,31 @@ class AvroWriter:
 
         cast, wrong = each_or_all(len(values), convert, numbers, "it is of another type")
         found = []
-        for number, each in enumerate(cast):
+        for number, scalar in enumerate(cast):
             data = BytesIO()
             value = None
             try:
-                value = each.as_py(maps_as_pydicts="strict")  # fails if a map has a key twice
+                value = scalar.as_py(maps_as_pydicts="strict")  # fails if a map has a key twice
                 if value is not None:
                     fastavro.schemaless_writer(
                         data, self._schema, self._change(value), strict_allow_default=True
                     )
             except Exception as error:
-                value, wrong[number] = None, told(error)
+                value, wrong[number] = None, shorten_error(error)
             found.append(None if value is None else data.getvalue())
         return pa.array(found, pa.binary()), wrong
 
 
 def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterator[str]:
-    """The fields without a default that a type lacks."""
+    """Yield the fields without a default that a type lacks."""
     if pa.types.is_struct(given) and pa.types.is_struct(needed):
-        for each in needed:
-            if given.get_field_index(each.name) >= 0:
-                yield from _missing(given.field(each.name).type, each.type, f"{place}{each.name}.")
-            elif not each.nullable:
-                yield place + each.name
+        for field in needed:
+            if given.get_field_index(field.name) >= 0:
+                yield from _missing(
+                    given.field(field.name).type, field.type, f"{place}{field.name}."
+                )
+            elif not field.nullable:
+                yield place + field.name
     elif pa.types.is_list(given) and pa.types.is_list(needed):
         yield from _missing(given.value_type, needed.value_type, place)
     elif pa.types.is_map(given) and pa.types.is_map(needed):
@@ -538,11 +548,14 @@ def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterat
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """The known type with the fields that are given: others have defaults."""
+    """Return the known type with only the given fields: the others have defaults."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
-        names = {each.name: each.type for each in known}
+        names = {field.name: field.type for field in known}
         return pa.struct(
-            [(each.name, _of_both(each.type, names.get(each.name, each.type))) for each in given]
+            [
+                (field.name, _of_both(field.type, names.get(field.name, field.type)))
+                for field in given
+            ]
         )
     if pa.types.is_list(given) and pa.types.is_list(known):
         return pa.list_(pa.field("element", _of_both(given.value_type, known.value_type)))

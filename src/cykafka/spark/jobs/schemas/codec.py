@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from cykafka.spark.jobs.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.spark.jobs.schemas.registry import NotFoundError, RegistryError, registry_of
-from cykafka.spark.jobs.schemas.wire import HEAD, NO_ID, Rows, schema_ids, told, without_head
+from cykafka.spark.jobs.schemas.wire import (
+    HEAD,
+    NO_ID,
+    Rows,
+    schema_ids,
+    shorten_error,
+    without_head,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,12 +50,12 @@ def _format(form: str) -> tuple[Any, Any]:
 
 @lru_cache(_MOST_SCHEMAS)
 def _reader(form: str, document: Document | None, message: str = "") -> Any:
-    """The reader of a schema; JSON has no schema, because Spark reads it.
+    """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
 
     Raises
     ------
     UnfitError
-        The schema cannot be used.
+        The schema is unusable.
     """
     reader, _ = _format(form)
     if form == "json":
@@ -58,7 +65,7 @@ def _reader(form: str, document: Document | None, message: str = "") -> Any:
 
 @lru_cache(_MOST_SCHEMAS)
 def _writer(form: str, document: Document, message: str = "") -> Any:
-    """The writer of a schema; errors as `_reader`."""
+    """Return the writer for a schema. Raises like `_reader`."""
     _, writer = _format(form)
     return writer(document, message) if message else writer(document)
 
@@ -71,16 +78,42 @@ def _function(decoder: Decoder, number: int) -> Any:
     return decoder.reader.reader_of(document)
 
 
+class _Results:
+    """Collects the results for a batch's rows, which arrive schema by schema."""
+
+    def __init__(self, count: int, kind: pa.DataType) -> None:
+        self.errors: list[str | None] = [None] * count
+        self._parts = [pa.nulls(1, kind)]  # for the rows without a result
+        self._places = np.zeros(count, np.int64)
+        self._size = 1
+
+    def put(self, rows: np.ndarray[Any, np.dtype[np.int64]], results: Rows) -> None:
+        """Store the results for rows with these numbers."""
+        found, wrong = results
+        self._parts.append(found)
+        self._places[rows] = np.arange(self._size, self._size + len(rows))
+        self._size += len(rows)
+        for row, words in wrong.items():
+            self.errors[rows[row]] = words
+            self._places[rows[row]] = 0
+
+    def structs(self, name: str) -> pa.Array:
+        """Return the structs (`name`, error) of all rows, in order."""
+        data = pa.concat_arrays(self._parts).take(pa.array(self._places))
+        errors = pa.array(self.errors, pa.string())
+        return pa.StructArray.from_arrays([data, errors], [name, "error"])
+
+
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes values by the schema that a reader has.
+    """Decodes values with the reader's schema.
 
     Parameters
     ----------
     form : str
         avro, protobuf or json.
     options : tuple of (str, str)
-        The options of the registry.
+        The registry's options.
     document : Document or None
         The reader's schema; None for JSON.
     message : str
@@ -94,52 +127,39 @@ class Decoder:
 
     @property
     def reader(self) -> Any:
-        """The reader of the schema; raises UnfitError if the schema cannot be used."""
+        """The reader for the schema. Raises UnfitError if the schema is unusable."""
         return _reader(self.form, self.document, self.message)
 
     def column(self, value: Column) -> Column:
-        """The structs (data, error) of a column."""
+        """Return the structs (data, error) for a column."""
         from pyspark.sql import functions
         from pyspark.sql.pandas.types import from_arrow_type
-
-        def decode(values: pa.Array) -> pa.Array:
-            return self.decode(values)
 
         made = pa.struct([("data", self.reader.kind), ("error", pa.string())])
         kind = from_arrow_type(made, prefer_timestamp_ntz=True)
         # Spark must not decode a value twice, once for a condition.
         of_arrow: Any = functions
-        column: Column = of_arrow.arrow_udf(decode, kind).asNondeterministic()(value)
+        column: Column = of_arrow.arrow_udf(self.decode, kind).asNondeterministic()(value)
         return column
 
-    def decode(self, values: pa.Array) -> pa.StructArray:
-        """The structs (data, error) of values, in their order; both are null for null.
+    def decode(self, values: pa.Array) -> pa.Array:
+        """Return the structs (data, error) for values, in order. Both fields are null for null.
 
         Raises
         ------
         RegistryError
-            The registry does not answer. No record is bad for that.
+            The registry does not respond. This does not make records bad.
         """
         values = values.cast(pa.binary())
         ids = schema_ids(values)
-        errors: list[str | None] = [None] * len(values)
-        for number in np.flatnonzero(ids == NO_ID):
-            errors[number] = _NOT_WIRE
-        parts = [pa.nulls(1, self.reader.kind)]  # for the rows without data
-        places = np.zeros(len(values), np.int64)
-        size = 1
+        made = _Results(len(values), self.reader.kind)
+        for row in np.flatnonzero(ids == NO_ID):
+            made.errors[row] = _NOT_WIRE
         for number in np.unique(ids[ids >= 0]):
             rows = np.flatnonzero(ids == number)
             payloads = without_head(values.take(pa.array(rows)), HEAD)
-            found, wrong = self._decoded(int(number), payloads)
-            parts.append(found)
-            places[rows] = np.arange(size, size + len(rows))
-            size += len(rows)
-            for row, words in wrong.items():
-                errors[rows[row]] = words
-                places[rows[row]] = 0
-        data = pa.concat_arrays(parts).take(pa.array(places))
-        return pa.StructArray.from_arrays([data, pa.array(errors, pa.string())], ["data", "error"])
+            made.put(rows, self._decoded(int(number), payloads))
+        return made.structs("data")
 
     def _decoded(self, number: int, payloads: pa.Array) -> Rows:
         try:
@@ -147,7 +167,7 @@ class Decoder:
         except NotFoundError as error:
             words = f"Schema Registry has no schema with the id {number}: {error}"
         except UnfitError as error:
-            words = f"the schema {number} cannot be used: {told(error)}"
+            words = f"the schema {number} cannot be used: {shorten_error(error)}"
         else:
             rows: Rows = read(payloads)
             return rows
@@ -170,54 +190,48 @@ def _naming(subject: str, topic: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes values by the schemas of the subjects of their topics.
+    """Encodes values with the schemas of their topics' subjects.
 
     Parameters
     ----------
     form : str
         avro, protobuf or json.
     options : tuple of (str, str)
-        The options of the registry.
+        The registry's options.
     source : SchemaSource or None
-        The schema; by default the latest version of each topic's subject.
-    must : bool, default False
-        Raise the error of a value, because there is no place for bad records.
+        The schema; by default the latest version in each topic's subject.
     dry : bool, default False
-        Do not ask for the id of a schema, which might register it.
+        Do not request a schema's id, because that might register the schema.
     """
 
     form: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     source: SchemaSource | None
-    must: bool = False
     dry: bool = False
 
     def column(self, value: Column, topic: Column) -> Column:
-        """The structs (value, error) of a column."""
+        """Return the structs (value, error) for a column."""
         from pyspark.sql import functions
 
-        def encode(values: pa.Array, topics: pa.Array) -> pa.Array:
-            return self.encode(values, topics)
-
         of_arrow: Any = functions
-        made = of_arrow.arrow_udf(encode, "value BINARY, error STRING").asNondeterministic()
+        made = of_arrow.arrow_udf(self.encode, "value BINARY, error STRING").asNondeterministic()
         column: Column = made(value, topic)
         return column
 
     def writer(self, topic: str) -> Any:
-        """The writer of the schema for a topic.
+        """Return the writer for a topic's schema.
 
         Raises
         ------
         RegistryError
-            The registry does not answer, or it does not have the schema.
+            The registry does not respond, or does not contain the schema.
         UnfitError
-            The schema cannot be used.
+            The schema is unusable.
         """
         return self._found(topic)[0]
 
     def number(self, topic: str) -> int:
-        """The id of the schema for a topic, which may be registered; errors as `writer`."""
+        """Return the id of a topic's schema. May register the schema. Raises like `writer`."""
         writer, number = self._found(topic)
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
@@ -235,7 +249,7 @@ class Encoder:
             return registry.id_of(subject, self.source.document)
 
     def _found(self, topic: str) -> tuple[Any, int | None]:
-        """The writer for a topic, and the schema's id if it is known."""
+        """Return the writer for a topic, and the schema's id if known."""
         source = self.source or SchemaSource()
         if source.document is not None:
             return _writer(self.form, source.document, source.message), 0 if self.dry else None
@@ -248,20 +262,15 @@ class Encoder:
             )
         return _writer(self.form, document, source.message), document.id
 
-    def encode(self, values: pa.Array, topics: pa.Array) -> pa.StructArray:
-        """The structs (value, error) of values, in their order; both are null for null.
+    def encode(self, values: pa.Array, topics: pa.Array) -> pa.Array:
+        """Return the structs (value, error) for values, in order. Both fields are null for null.
 
         Raises
         ------
         RegistryError, UnfitError
-            As `writer`; or the type of the values does not fit the schema.
-        ValueError
-            A value does not fit the schema, and it must.
+            Like `writer`; or the values' type does not fit the schema.
         """
-        errors: list[str | None] = [None] * len(values)
-        parts = [pa.nulls(1, pa.binary())]
-        places = np.zeros(len(values), np.int64)
-        size = 1
+        made = _Results(len(values), pa.binary())
         valid = np.asarray(values.is_valid())
         encoded = topics.dictionary_encode()
         codes = np.asarray(encoded.indices.fill_null(-1))
@@ -272,18 +281,8 @@ class Encoder:
             number, writer = self.number(topic), self.writer(topic)
             writer.check(values.type)
             found, wrong = writer.write(values.take(pa.array(rows)))
-            for row, words in wrong.items():
-                errors[rows[row]] = f"the value does not fit the schema {number}: {words}"
-                if self.must:
-                    raise ValueError(
-                        f'key "encode": a record of the topic {topic} cannot be encoded: '
-                        f"{errors[rows[row]]}"
-                    )
+            words = f"the value does not fit the schema {number}"
             head = pa.scalar(b"\0" + number.to_bytes(4, "big"), pa.binary())
-            parts.append(pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary())))
-            places[rows] = np.arange(size, size + len(rows))
-            size += len(rows)
-        value = pa.concat_arrays(parts).take(pa.array(places))
-        return pa.StructArray.from_arrays(
-            [value, pa.array(errors, pa.string())], ["value", "error"]
-        )
+            whole = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
+            made.put(rows, (whole, {row: f"{words}: {wrong[row]}" for row in wrong}))
+        return made.structs("value")

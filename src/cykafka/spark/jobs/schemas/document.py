@@ -1,4 +1,4 @@
-"""Schemas as the registry and files have them, and how a configuration names them."""
+"""Schemas from the registry and from files, and how a configuration names them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = [
     "read_source",
 ]
 
-# The formats, and the registry's names of their schemas.
+# The formats, and the registry's names for their schemas.
 FORMS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 _SUBJECT = re.compile(r"(?P<subject>\S+):(?P<version>latest|[1-9][0-9]*)")
 _MESSAGE = re.compile(r"(?P<rest>.+)#(?P<message>[A-Za-z_][\w.]*)", re.DOTALL)
 
 
 class UnfitError(ValueError):
-    """A schema that cannot be used, or records whose schema does not fit the reader's."""
+    """An unusable schema, or records whose schema does not fit the reader's."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema that another one names: the name there, and its subject and version."""
+    """A schema that another schema refers to: the name there, and its subject and version."""
 
     name: str
     subject: str
@@ -41,7 +41,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Document:
-    """A schema with all schemas that it refers to. Its hash is that of its content.
+    """A schema with all schemas that it refers to. Its hash depends on its content.
 
     Parameters
     ----------
@@ -50,10 +50,10 @@ class Document:
     text : str
         The schema. For Protobuf it is a FileDescriptorProto in base64.
     parts : tuple of (str, str)
-        The names and texts of the schemas that it refers to, directly or not. Each follows those
-        that it refers to.
+        The names and texts of directly and indirectly referenced schemas. Each schema follows the
+        schemas that it refers to.
     references : tuple of Reference
-        The schemas that it refers to directly.
+        The directly referenced schemas.
     id : int, optional
         The registry's id.
     """
@@ -76,7 +76,7 @@ class SchemaSource:
     version : str, optional
         A number or ``latest``.
     message : str, optional
-        Protobuf: the full name of the message; else the first one of the file.
+        Protobuf: the full name of the message; by default the file's first message.
     """
 
     document: Document | None = None
@@ -86,25 +86,25 @@ class SchemaSource:
 
 
 def is_subject(value: Any) -> bool:
-    """Whether a text names a schema of the registry: ``SUBJECT:VERSION``."""
+    """Whether a text names a schema in the registry: ``SUBJECT:VERSION``."""
     return isinstance(value, str) and _SUBJECT.fullmatch(value.strip()) is not None
 
 
 def read_source(value: Any, form: str) -> SchemaSource:
-    """A schema that a configuration names.
+    """Read a schema that a configuration names.
 
     Parameters
     ----------
     value : mapping or str
-        ``SUBJECT:VERSION``, a schema (a table or a text), or the name of a file with one. With
-        Protobuf a file is a FileDescriptorSet. There ``#MESSAGE`` may follow.
+        ``SUBJECT:VERSION``, a schema (a table or a text), or the name of a schema file. For
+        Protobuf the file is a FileDescriptorSet, and ``#MESSAGE`` may follow.
     form : str
         A key of `FORMS`.
 
     Raises
     ------
     ValueError
-        It is none of these.
+        `value` is none of these.
     """
     message = ""
     if isinstance(value, str):
@@ -120,8 +120,8 @@ def read_source(value: Any, form: str) -> SchemaSource:
     if isinstance(value, Mapping):
         try:
             return SchemaSource(Document(form, json.dumps(value)))
-        except TypeError as error:  # TOML has dates
-            raise ValueError(f"it is no Avro schema: {error}") from None
+        except TypeError as error:  # TOML may contain dates
+            raise ValueError(f"it is not an Avro schema: {error}") from None
     if not isinstance(value, str) or not value:
         raise ValueError(
             "expected an Avro schema, the name of a file with one, or SUBJECT:VERSION"
@@ -131,7 +131,7 @@ def read_source(value: Any, form: str) -> SchemaSource:
     try:
         json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no schema, because it is no JSON: {error}") from None
+        raise ValueError(f"it is not a schema, because it is not JSON: {error}") from None
     return SchemaSource(Document(form, value))
 
 
@@ -140,18 +140,18 @@ def _read(name: str) -> bytes:
         return Path(name).expanduser().read_bytes()
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user
         reason = getattr(error, "strerror", None) or error
-        raise ValueError(f"{name!r} is no SUBJECT:VERSION and no file: {reason}") from None
+        raise ValueError(f"{name!r} is neither SUBJECT:VERSION nor a file: {reason}") from None
 
 
 def _descriptors(value: Any) -> Document:
-    """The last file of a FileDescriptorSet, which is the one that protoc was called for."""
+    """Return the last file in a FileDescriptorSet, for which protoc was called."""
     if not isinstance(value, str) or not value:
         raise ValueError("expected a file of protoc --descriptor_set_out, or SUBJECT:VERSION")
     raw = _read(value)
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.message import DecodeError
-    except ModuleNotFoundError:  # the job reports that later
+    except ModuleNotFoundError:  # the job reports this later
         return Document("protobuf", base64.b64encode(raw).decode())
     words = "expected a file of protoc --include_imports --descriptor_set_out=FILE"
     try:

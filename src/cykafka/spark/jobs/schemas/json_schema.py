@@ -1,4 +1,4 @@
-"""JSON Schema: values are checked with the schema that they were written with."""
+"""JSON Schema: checks values with the schema that they were written with."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import jsonschema_rs
 import pyarrow as pa
 
 from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.wire import Rows, told
+from cykafka.spark.jobs.schemas.wire import Rows, shorten_error
 
 __all__ = ["JsonReader", "JsonWriter", "whole"]
 
 
 def _retriever(document: Document) -> Callable[[str], Any]:
-    """A function that finds the schemas that a schema refers to."""
+    """Return a function that finds the schemas that a schema refers to."""
 
     def retrieve(address: str) -> Any:
         for name, text in document.parts:
@@ -28,16 +28,16 @@ def _retriever(document: Document) -> Callable[[str], Any]:
 
 
 def _validator(document: Document) -> Any:
-    """A validator of a schema, which knows those that it refers to."""
+    """Return a validator for a schema, which knows the schemas that it refers to."""
     try:
         schema = json.loads(document.text)
         return jsonschema_rs.validator_for(schema, retriever=_retriever(document))
     except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        raise UnfitError(f"it is no JSON Schema: {told(error)}") from None
+        raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from None
 
 
 def whole(document: Document) -> dict[str, Any]:
-    """A schema with the schemas that it refers to in their places."""
+    """Return a schema with its references replaced by the referenced schemas."""
     _validator(document)  # raises UnfitError
     schema = json.loads(document.text)
     found = jsonschema_rs.dereference(schema, retriever=_retriever(document))
@@ -50,26 +50,26 @@ def _fault(validator: Any, payload: bytes) -> str | None:
     try:
         error = next(validator.iter_errors(json.loads(payload)), None)
     except (ValueError, RecursionError) as failure:
-        return f"it is no JSON: {told(failure)}"
+        return f"it is not JSON: {shorten_error(failure)}"
     if error is None:
         return None
     place = "".join(f"/{step}" for step in error.instance_path)
-    return told(f"{place or 'the value'}: {error.message}")
+    return shorten_error(f"{place or 'the value'}: {error.message}")
 
 
 class JsonReader:
-    """Checks values. Spark reads them later, because it is quicker.
+    """Checks values. Spark reads them later, because Spark is faster.
 
     Attributes
     ----------
     kind : pa.DataType
-        The type of the values that `reader_of` makes: JSON as bytes.
+        The type of the values that `reader_of` produces: JSON as bytes.
     """
 
     kind = pa.binary()
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
-        """A function that checks values which were written with a schema."""
+        """Return a function that checks values written with a schema."""
         validator = _validator(document)
         words = f"the value does not fit the schema {document.id}"
 
@@ -81,7 +81,7 @@ class JsonReader:
         return read
 
     def check(self, document: Document) -> None:
-        """JSON has no rules of resolution, so there is nothing to check."""
+        """Do nothing, because JSON does not define schema resolution rules."""
 
 
 class JsonWriter:
@@ -102,10 +102,10 @@ class JsonWriter:
         self.name = str(json.loads(document.text).get("title", ""))
 
     def check(self, kind: pa.DataType) -> None:
-        """Any type may become JSON."""
+        """Do nothing, because any type can become JSON."""
 
     def write(self, values: pa.Array) -> Rows:
-        """The values; null stays null."""
+        """Check and return the values; null stays null."""
         wrong = {}
         for number, value in enumerate(values.to_pylist()):
             fault = None if value is None else _fault(self._validator, value)

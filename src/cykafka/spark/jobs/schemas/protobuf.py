@@ -23,8 +23,8 @@ from cykafka.spark.jobs.schemas.wire import (
     check_fields,
     each_or_all,
     is_fault,
-    replaced,
-    told,
+    replace_types,
+    shorten_error,
     without_head,
 )
 
@@ -37,26 +37,26 @@ _CONFIG = ptars.PtarsConfig(
     enum_repr="string",
     list_value_name="element",
 )
-# Spark has no types for these.
+# Types that Spark lacks.
 _WIDER = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
     pa.time64("us"): pa.int64(),
 }
-# The indexes of a message: those of the first message of a file are one zero byte.
+# A message's indexes: for the first message in a file they are encoded as one zero byte.
 _FIRST = (0,)
 _MOST_INDEXES = 100
-# The bytes of values whose depth is not checked. ptars overflows the stack at a depth of 100,000.
+# Up to this many bytes, values need no depth check. ptars overflows the stack at depth 100,000.
 _SHALLOW = 10_000
 _GROUP = 10  # the number of a type
 _BYTES = "google.protobuf.BytesValue"
 _NO_TIME = 2**63 - 1, -(2**63)
 
-# Raises ValueError for values that may not be written.
+# Raises ValueError for values that must not be written.
 _Rule: TypeAlias = Callable[[pa.Array], None]
 
 
-class _File:
+class _ProtobufFile:
     """The names of a schema's messages."""
 
     def __init__(self, document: Document) -> None:
@@ -64,7 +64,7 @@ class _File:
         self.proto.name = self.proto.name or "schema.proto"
 
     def name_of(self, indexes: tuple[int, ...]) -> str:
-        """The full name of the message with these indexes."""
+        """Return the full name of the message with these indexes."""
         message: Any = self.proto
         names = [self.proto.package] if self.proto.package else []
         try:
@@ -76,7 +76,7 @@ class _File:
         return ".".join(names)
 
     def indexes_of(self, name: str) -> tuple[int, ...]:
-        """The indexes of a message."""
+        """Return a message's indexes."""
         for indexes, found in _messages(self.proto.message_type, (), self.proto.package):
             if found == name:
                 return indexes
@@ -93,13 +93,13 @@ def _messages(
 
 
 def _descriptor(document: Document, name: str) -> Any:
-    """The descriptor of a message; an empty name is the first one's."""
+    """Return a message's descriptor. An empty name means the first message."""
     pool, known = DescriptorPool(), set[str]()
     for part, text in document.parts:
         proto = _proto(text)
         proto.name = part
         _add(pool, proto, known)
-    file = _File(document)
+    file = _ProtobufFile(document)
     _add(pool, file.proto, known)
     try:
         message = pool.FindMessageTypeByName(name or file.name_of(_FIRST))
@@ -111,7 +111,7 @@ def _descriptor(document: Document, name: str) -> Any:
 
 
 def _check_groups(message: Any, known: set[str]) -> None:
-    """Raise UnfitError if a message has a group, which ptars reads as null."""
+    """Raise UnfitError if a message contains a group, which ptars reads as null."""
     known.add(message.full_name)
     for field in message.fields:
         if field.type == _GROUP:
@@ -121,7 +121,7 @@ def _check_groups(message: Any, known: set[str]) -> None:
 
 
 def _handler(message: Any) -> tuple[Any, pa.StructType]:
-    """What ptars reads and writes a message with, and its type."""
+    """Return ptars's handler that reads and writes a message, and the message's type."""
     _check_groups(message, set())
     try:
         handler = ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
@@ -129,7 +129,7 @@ def _handler(message: Any) -> tuple[Any, pa.StructType]:
     except BaseException as error:
         if not is_fault(error):
             raise
-        raise UnfitError(f"the library ptars cannot use it: {told(error)}") from None
+        raise UnfitError(f"the library ptars cannot use it: {shorten_error(error)}") from None
 
 
 def _proto(text: str) -> FileDescriptorProto:
@@ -157,11 +157,11 @@ def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> N
     try:
         pool.AddSerializedFile(proto.SerializeToString())
     except (TypeError, ValueError) as error:
-        raise UnfitError(f"it is no Protobuf schema: {' '.join(str(error).split())}") from None
+        raise UnfitError(f"it is not a Protobuf schema: {' '.join(str(error).split())}") from None
 
 
 def _indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """The indexes at the beginning of a payload, and the place behind them."""
+    """Return the indexes at the beginning of a payload, and the position after them."""
     count, place = _zigzag(payload, 0)
     if count == 0:
         return _FIRST, place
@@ -200,7 +200,7 @@ def _varint(number: int) -> bytes:
 
 
 class ProtobufReader:
-    """Reads values by one schema: numbers of fields connect it with the schemas of writers.
+    """Reads values with one schema. Field numbers match it to the writers' schemas.
 
     Parameters
     ----------
@@ -211,19 +211,19 @@ class ProtobufReader:
     Attributes
     ----------
     kind : pa.DataType
-        The type of the values that `reader_of` makes.
+        The type of the values that `reader_of` produces.
     """
 
     def __init__(self, document: Document, message: str = "") -> None:
         self._message = _descriptor(document, message)
         self._class = GetMessageClass(self._message)
         self._handler, own = _handler(self._message)
-        self.kind = replaced(own, _WIDER)
+        self.kind = replace_types(own, _WIDER)
         self._times = list(_times(own, ()))
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
-        """A function that reads values which were written with a schema."""
-        written = _File(document)
+        """Return a function that reads values written with a schema."""
+        written = _ProtobufFile(document)
         words = f"the value does not fit the schema {document.id}"
         handler, kind, name = self._handler, self.kind, self._message.full_name
         names: dict[tuple[int, ...], str] = {}
@@ -248,7 +248,7 @@ class ProtobufReader:
             except BaseException as error:
                 if len(payloads) > 1 or isinstance(error, Exception) or not is_fault(error):
                     raise
-            # ptars panics at what a writer may leave out, such as a value of a map.
+            # ptars panics if a writer omits optional data, such as a value of a map.
             value = self._class.FromString(payloads[0].as_py()).SerializePartialToString()
             return convert(pa.array([value], pa.binary()))
 
@@ -271,7 +271,7 @@ class ProtobufReader:
                 try:
                     self._class.FromString(payloads[number].as_py())
                 except (DecodeError, RecursionError) as error:
-                    wrong[number] = f"{words}: {told(error)}"
+                    wrong[number] = f"{words}: {shorten_error(error)}"
             if wrong:
                 is_wrong = [number in wrong for number in range(len(payloads))]
                 payloads = pc.if_else(is_wrong, pa.scalar(b"", pa.binary()), payloads)
@@ -283,14 +283,14 @@ class ProtobufReader:
         return read
 
     def check(self, document: Document) -> None:
-        """Raise UnfitError if the reader cannot read what another schema writes."""
+        """Raise UnfitError if the reader cannot read values written with another schema."""
         written = _descriptor(document, self._message.full_name)
-        kinds = {each.number: each for each in written.fields}
-        for each in self._message.fields:
-            other = kinds.get(each.number)
-            if other is not None and _wire_kind(other) != _wire_kind(each):
+        kinds = {field.number: field for field in written.fields}
+        for field in self._message.fields:
+            other = kinds.get(field.number)
+            if other is not None and _wire_kind(other) != _wire_kind(field):
                 raise UnfitError(
-                    f"its field {each.name} ({each.number}) is of another type in schema "
+                    f"its field {field.name} ({field.number}) is of another type in schema "
                     f"{document.id}"
                 )
 
@@ -300,7 +300,7 @@ _ZIGZAGS = (17, 18)
 
 
 def _wire_kind(field: Any) -> str:
-    """What the bytes of a field are like; fields of one kind can be read as each other."""
+    """Return the kind of a field's encoding. Fields of one kind can be read as each other."""
     if field.type in _VARINTS:
         return "varint"
     if field.type in _ZIGZAGS:
@@ -322,7 +322,7 @@ class ProtobufWriter:
     Attributes
     ----------
     kind : pa.DataType
-        The type of the values that the schema has.
+        The type of the schema's values.
     name : str
         The full name of the message.
     """
@@ -331,23 +331,23 @@ class ProtobufWriter:
         descriptor = _descriptor(document, message)
         self._handler, own = _handler(descriptor)
         self.name = descriptor.full_name
-        self._own = replaced(own, {})
-        self.kind = replaced(own, _WIDER)
-        indexes = _File(document).indexes_of(self.name)
+        self._own = replace_types(own, {})
+        self.kind = replace_types(own, _WIDER)
+        indexes = _ProtobufFile(document).indexes_of(self.name)
         octets = b"".join(map(_varint, (len(indexes), *indexes)))
         self._head = b"\0" if indexes == _FIRST else octets
         self._rules = list(_rules(descriptor, own, ()))
 
     def check(self, kind: pa.DataType) -> None:
-        """Raise UnfitError if values of a type have no place in the schema."""
+        """Raise UnfitError if values of a type do not fit the schema."""
         check_fields(kind, self.kind)
         try:
             pa.nulls(0, kind).cast(self._own)
         except pa.ArrowException as error:
-            raise UnfitError(told(error)) from None
+            raise UnfitError(shorten_error(error)) from None
 
     def write(self, values: pa.Array) -> Rows:
-        """The encoded values; null stays null."""
+        """Encode values; null stays null."""
         valid = values.is_valid()
         present = values.filter(valid)
 
@@ -358,7 +358,7 @@ class ProtobufWriter:
             batch = pa.RecordBatch.from_struct_array(made)
             return self._handler.record_batch_to_array(batch)
 
-        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is no {self.name}")
+        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
         head = pa.scalar(self._head, pa.binary())
         found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
         rows = valid.to_numpy(zero_copy_only=False).nonzero()[0]
@@ -370,16 +370,19 @@ class ProtobufWriter:
 def _rules(
     message: Any, kind: pa.DataType, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], _Rule]]:
-    """What ptars does not check: the path of each field that is concerned, and its rule."""
+    """Return rules that ptars does not check: the path of each affected field, and its rule."""
     for choice in message.oneofs:
-        if len(choice.fields) > 1:  # else it is a field that may be absent
-            yield path, partial(_check_choice, choice.name, [each.name for each in choice.fields])
+        if len(choice.fields) > 1:  # otherwise a single optional field
+            yield (
+                path,
+                partial(_check_choice, choice.name, [field.name for field in choice.fields]),
+            )
     for field in message.fields:
         of, here, inner = field, (*path, field.name), _element(kind.field(field.name).type)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             of = field.message_type.fields_by_name["value"]
         if of.enum_type is not None:
-            names = {each.name for each in of.enum_type.values}
+            names = {value.name for value in of.enum_type.values}
             yield here, partial(_check_enum, field.name, names)
         elif of.message_type is None or of.message_type.full_name == _BYTES:
             continue
@@ -390,29 +393,29 @@ def _rules(
 
 
 def _times(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The paths of all times and durations."""
+    """Yield the paths of all times and durations."""
     inner = _element(kind)
     if pa.types.is_struct(inner):
-        for each in inner:
-            yield from _times(each.type, (*path, each.name))
+        for field in inner:
+            yield from _times(field.type, (*path, field.name))
     elif pa.types.is_timestamp(inner) or pa.types.is_duration(inner):
         yield path
 
 
 def _element(kind: pa.DataType) -> pa.DataType:
-    """The type of what is in lists and maps."""
+    """Return the element type inside lists and maps."""
     while pa.types.is_list(kind) or pa.types.is_map(kind):
         kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
     return kind
 
 
 def _at(values: pa.Array, path: tuple[str, ...]) -> pa.Array:
-    """The values of a field, those in lists and maps one after the other."""
+    """Return a field's values, with values in lists and maps flattened."""
     for name in (*path, ""):
         while pa.types.is_list(values.type) or pa.types.is_map(values.type):
             if pa.types.is_list(values.type):
                 values = values.flatten()
-            else:  # `items` are those of the whole array, if this is a slice of it
+            else:  # for a slice, `items` contains the items of the whole array
                 ends = values.offsets
                 values = values.items[ends[0].as_py() : ends[-1].as_py()]
         if name:
@@ -421,32 +424,32 @@ def _at(values: pa.Array, path: tuple[str, ...]) -> pa.Array:
 
 
 def _field(values: pa.Array, name: str) -> pa.Array:
-    """A field of structs; null where the struct is, whatever lies there."""
+    """Return a field of structs. The field is null wherever the struct is null."""
     return pc.struct_field(values, [name])
 
 
 def _check_times(path: tuple[str, ...], values: pa.Array) -> None:
-    """Raise ValueError for a time that is out of range; ptars gives the last one instead."""
+    """Raise ValueError for a time that is out of range; ptars would write the last valid one."""
     found = pc.min_max(values.cast(pa.int64())).as_py()
     if found["max"] == _NO_TIME[0] or found["min"] == _NO_TIME[1]:
         raise ValueError(f"the time {'.'.join(path)} is out of range")
 
 
 def _check_absent(field: str, values: pa.Array) -> None:
-    """Raise ValueError for a message in itself; ptars would leave it out."""
+    """Raise ValueError for a message inside itself, which ptars would omit."""
     if values.null_count < len(values):
         raise ValueError(f"the field {field} has a message in itself, which cannot be written")
 
 
 def _check_enum(field: str, names: set[str], values: pa.Array) -> None:
-    """Raise ValueError for a text that is no name of an enumeration; ptars would write zero."""
+    """Raise ValueError for a text that is not an enum name; ptars would write zero."""
     for text in pc.unique(values).to_pylist():
         if text is not None and text not in names:
             raise ValueError(f"the enumeration {field} has no {text!r}")
 
 
 def _check_choice(choice: str, members: list[str], values: pa.Array) -> None:
-    """Raise ValueError if several members of a oneof are there; readers would see the last."""
+    """Raise ValueError if several members of a oneof are set; readers would see the last one."""
     present = sum(_field(values, name).is_valid().to_numpy(zero_copy_only=False).astype(int)
                   for name in members)  # fmt: skip
     if (present > 1).any():

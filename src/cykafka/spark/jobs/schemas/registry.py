@@ -1,4 +1,4 @@
-"""A client of Schema Registry: its answers are cached for the life of the process."""
+"""A Schema Registry client, which caches responses for the life of the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cykafka.spark.jobs.schemas.document import FORMS, Document, Reference, Unfi
 
 __all__ = ["DEFAULTS", "NotFoundError", "Registry", "RegistryError", "mistakes", "registry_of"]
 
-# The options, by the names of Confluent's clients, with their defaults.
+# The options, with the names from Confluent's clients, and their defaults.
 DEFAULTS = {
     "url": "",
     "basic.auth.credentials.source": "USER_INFO",
@@ -38,7 +38,7 @@ DEFAULTS = {
     "auto.register.schemas": "false",
     "subject.name.strategy.type": "TOPIC",
 }
-# The values of options that have few.
+# The allowed values of options with a fixed set of values.
 _CHOICES = {
     "basic.auth.credentials.source": ("USER_INFO",),
     "bearer.auth.credentials.source": ("STATIC_TOKEN",),
@@ -47,26 +47,26 @@ _CHOICES = {
 }
 _NUMBERS = ("timeout", "max.retries", "retries.wait.ms", "cache.latest.ttl.sec")
 _WHOLE = re.compile(r"[0-9]{1,9}")
-# The options whose values are headers as they are.
+# The options whose values become headers unchanged.
 _HEADERS = ("bearer.auth.token", "bearer.auth.logical.cluster", "bearer.auth.identity.pool.id")
 _NO_HEADER = re.compile(r"[^!-~]")
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _MOST_REFERENCES = 1000
-# The registry's codes: a subject, a version or a schema is not there.
+# The registry's codes for a missing subject, version or schema.
 _ABSENT = (40401, 40402, 40403)
 
 
 class RegistryError(RuntimeError):
-    """The registry does not answer, or refuses a request. The records may be good."""
+    """The registry does not respond, or rejects a request. The records may be good."""
 
 
 class NotFoundError(LookupError):
-    """The registry has no such subject, version, id or schema."""
+    """The registry does not contain the subject, version, id or schema."""
 
 
 def mistakes(options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The options that are wrong, each with the words that say why. They have no secrets."""
+    """Return the wrong options, each with the reason. Reasons never contain secrets."""
     found = []
     for name in options:
         if name not in DEFAULTS:
@@ -114,7 +114,7 @@ _making = Lock()
 
 
 def registry_of(options: Mapping[str, str]) -> Registry:
-    """The registry's client of this process with these options."""
+    """Return this process's registry client with these options."""
     key = tuple(sorted(options.items()))
     with _making:
         if key not in _made:
@@ -123,10 +123,10 @@ def registry_of(options: Mapping[str, str]) -> Registry:
 
 
 class Registry:
-    """A client of Schema Registry. Threads may share it.
+    """A Schema Registry client. Thread-safe.
 
-    A schema by its id or by its number of version is cached forever. The latest version of a
-    subject, and the absence of a schema, are cached for ``cache.latest.ttl.sec``.
+    Caches a schema by its id or its version number forever. Caches a subject's latest version, and
+    the absence of a schema, for ``cache.latest.ttl.sec``.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class Registry:
                 context.load_cert_chain(
                     given["ssl.certificate.location"],
                     given["ssl.key.location"] or None,
-                    # With a function OpenSSL asks no terminal if the key needs a password.
+                    # With a function, OpenSSL does not prompt on the terminal for the password.
                     lambda: given["ssl.key.password"],
                 )
         except OSError as error:
@@ -179,7 +179,7 @@ class Registry:
                 self._attempts - 1,
                 status_forcelist=(429, 500, 502, 503, 504),
                 allowed_methods=None,
-                # urllib3 repeats at once, and then after twice this time.
+                # urllib3 retries at once, and then after twice this time.
                 backoff_factor=int(given["retries.wait.ms"]) / 2000,
                 backoff_jitter=int(given["retries.wait.ms"]) / 4000,
                 raise_on_status=False,
@@ -188,21 +188,21 @@ class Registry:
         )
 
     def by_id(self, number: int) -> Document:
-        """The schema with an id.
+        """Return the schema with an id.
 
         Raises
         ------
         NotFoundError
         RegistryError
         UnfitError
-            The schema is of a type that no format has.
+            The schema's type is not a supported format.
         """
         path = f"/schemas/ids/{number}"
         found: Document = self._cached(path, lambda: self._document(self._schema(path)))
         return replace(found, id=number)
 
     def version(self, subject: str, version: str = "latest") -> Document:
-        """A version of a subject; errors as `by_id`."""
+        """Return a version of a subject. Raises like `by_id`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
 
         def find() -> Document:
@@ -213,7 +213,7 @@ class Registry:
         return found
 
     def id_of(self, subject: str, document: Document) -> int:
-        """The id of a schema in a subject, which is registered with auto.register.schemas."""
+        """Return a schema's id in a subject. With auto.register.schemas, registers the schema."""
         # The registry knows Google's own files.
         imports = [name for name, _ in document.parts if not name.startswith("google/protobuf/")]
         if imports and not document.references:
@@ -224,7 +224,7 @@ class Registry:
         body = {
             "schema": document.text,
             "schemaType": FORMS[document.form],
-            "references": [vars(each) for each in document.references],
+            "references": [vars(reference) for reference in document.references],
         }
         path = f"/subjects/{quote(subject, safe='')}"
         path += "/versions" if self.options["auto.register.schemas"] == "true" else ""
@@ -232,7 +232,7 @@ class Registry:
         return int(self._cached(key, lambda: self._ask("POST", path, body)["id"]))
 
     def _cached(self, key: str, find: Any, *, expires: bool = False) -> Any:
-        # The lock is held during a request, so that threads do not ask for the same schema.
+        # Hold the lock during a request, so that threads do not request the same schema.
         with self._lock:
             until, found = self._cache.get(key, (0.0, None))
             if time.monotonic() >= until:
@@ -247,7 +247,7 @@ class Registry:
         return found
 
     def _document(self, answer: Mapping[str, Any]) -> Document:
-        """A schema with those that it refers to."""
+        """Return a schema with the schemas that it refers to."""
         kind = answer.get("schemaType", "AVRO")
         form = next((form for form, name in FORMS.items() if name == kind), None)
         if form is None:
@@ -264,10 +264,10 @@ class Registry:
         if len(parts) >= _MOST_REFERENCES:
             raise UnfitError(f"it refers to more than {_MOST_REFERENCES} other schemas")
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
-        # Records of subjects that are deleted may still be there. An id finds its schema, too.
+        # Records for deleted subjects may still exist. An id also finds a deleted schema.
         answer = self._schema(path, "?deleted=true")
-        for each in _references(answer):
-            self._collect(each, parts)
+        for needed in _references(answer):
+            self._collect(needed, parts)
         parts[reference.name] = answer["schema"]
 
     def _schema(self, path: str, query: str = "") -> Any:
@@ -300,7 +300,7 @@ class Registry:
         raise AssertionError
 
     def _content(self, method: str, address: str, answer: Any) -> Any:
-        """The content of an answer; raise what its status means."""
+        """Return a response's content, or raise the exception for its status."""
         try:
             content = json.loads(answer.data)
         except ValueError:
@@ -310,7 +310,7 @@ class Registry:
         expected = "schema" if method == "GET" else "id"
         if 200 <= answer.status < 300 and isinstance(content, dict) and expected in content:
             return content
-        # Without such a code the path may be wrong: then no record is bad.
+        # Without such a code the path may be wrong, which does not make records bad.
         code = content.get("error_code") if isinstance(content, dict) else None
         if answer.status == 404 and code in _ABSENT:
             raise NotFoundError(words)
@@ -331,6 +331,6 @@ class Registry:
 
 def _references(answer: Mapping[str, Any]) -> tuple[Reference, ...]:
     return tuple(
-        Reference(each["name"], each["subject"], int(each["version"]))
-        for each in answer.get("references") or ()
+        Reference(reference["name"], reference["subject"], int(reference["version"]))
+        for reference in answer.get("references") or ()
     )

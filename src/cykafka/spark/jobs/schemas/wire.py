@@ -19,23 +19,23 @@ __all__ = [
     "check_fields",
     "each_or_all",
     "is_fault",
-    "replaced",
+    "replace_types",
     "schema_ids",
-    "told",
+    "shorten_error",
     "without_head",
 ]
 
 HEAD = 5
-# In the place of an id: the value is null, or it does not begin as the wire format does.
+# Values instead of an id: the value is null, or it does not start like the wire format.
 NULL, NO_ID = -1, -2
 _MOST_LETTERS = 500
 
-# An array, and what is wrong with some of its rows, by their numbers.
+# An array, and the errors in some of its rows, by row number.
 Rows: TypeAlias = tuple[pa.Array, dict[int, str]]
 
 
 def schema_ids(values: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The schema's id of each value, or `NULL`, or `NO_ID`."""
+    """Return each value's schema id, or `NULL`, or `NO_ID`."""
     ids = np.full(len(values), NO_ID, np.int64)
     valid = np.asarray(values.is_valid())
     ids[~valid] = NULL
@@ -52,27 +52,27 @@ def schema_ids(values: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
-    """The values without their first bytes."""
-    # Arrow 26 computes a negative size if there is no stop.
+    """Return the values without their first bytes."""
+    # Arrow 26 computes a negative size without a stop.
     return pc.binary_slice(values, size, 2**31 - 1)
 
 
 def each_or_all(
     count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
 ) -> Rows:
-    """The array of `work(0, count)`; or, if that fails, of the rows for which `work` succeeds.
+    """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.
 
     Parameters
     ----------
     count : int
         The number of rows.
     work : callable
-        Makes the array of the rows from a number to before another one. A ValueError or another
-        error (`is_fault`) means that one of them is wrong.
+        Creates the array for the rows from one number up to, not including, another. A ValueError
+        or another error (`is_fault`) means that one of the rows is wrong.
     kind : pa.DataType
         The type of the array.
     words : str
-        The beginning of the sentence about a wrong row.
+        The beginning of the message about a wrong row.
     """
     wrong: dict[int, str] = {}
 
@@ -83,7 +83,7 @@ def each_or_all(
             if not is_fault(error):
                 raise
             if high - low == 1:
-                wrong[low] = f"{words}: {told(error)}"
+                wrong[low] = f"{words}: {shorten_error(error)}"
                 return [pa.nulls(1, kind)]
         middle = (low + high) // 2
         return [*made(low, middle), *made(middle, high)]
@@ -93,35 +93,37 @@ def each_or_all(
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an error is a library's about its input, and not a request to end the process."""
-    # A panic of Rust is no Exception. Its class cannot be imported.
+    """Whether an error is about a library's input, and not a request to end the process."""
+    # A Rust panic is not an Exception, and its class cannot be imported.
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-def told(error: object) -> str:
-    """An error in one line, without the end of a long one, which may quote a whole record."""
+def shorten_error(error: object) -> str:
+    """Return an error as one line, truncated, because it may quote a whole record."""
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]} ..."
 
 
-def replaced(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
-    """A type whose fields may all be null, with some of its types replaced."""
+def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
+    """Return a type with some of its types replaced, whose fields may all be null."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, replaced(each.type, others)) for each in kind])
+        return pa.struct(
+            [pa.field(field.name, replace_types(field.type, others)) for field in kind]
+        )
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", replaced(kind.value_type, others)))
+        return pa.list_(pa.field("element", replace_types(kind.value_type, others)))
     if pa.types.is_map(kind):
-        return pa.map_(replaced(kind.key_type, others), replaced(kind.item_type, others))
+        return pa.map_(replace_types(kind.key_type, others), replace_types(kind.item_type, others))
     return others.get(kind, kind)
 
 
 def check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
-    """Raise UnfitError if a type has fields that the known one lacks; a cast would drop them."""
+    """Raise UnfitError if a type has fields that the known type lacks; a cast would drop them."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
-        for each in given:
-            if known.get_field_index(each.name) < 0:
-                raise UnfitError(f"the schema has no field {place}{each.name}")
-            check_fields(each.type, known.field(each.name).type, f"{place}{each.name}.")
+        for field in given:
+            if known.get_field_index(field.name) < 0:
+                raise UnfitError(f"the schema has no field {place}{field.name}")
+            check_fields(field.type, known.field(field.name).type, f"{place}{field.name}.")
     elif pa.types.is_list(given) and pa.types.is_list(known):
         check_fields(given.value_type, known.value_type, place)
     elif pa.types.is_map(given) and pa.types.is_map(known):

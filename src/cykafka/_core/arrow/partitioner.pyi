@@ -1,0 +1,3 @@
+from cykafka._core.arrow.read import _ArrowData
+
+def key_partitions(data: _ArrowData, partitioner: str, partition_count: int) -> bytes: ...

@@ -1,3 +1,0 @@
-from typing import Any
-
-def key_partitions(data: Any, partitioner: str, partition_count: int) -> bytes: ...

@@ -1,0 +1,39 @@
+from libc.stdint cimport int64_t, uint32_t
+
+from cykafka._core.clib.csrc cimport ck_event_t, ck_notice_t, ck_queue_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
+from cykafka._core.client.oauth cimport TokenSource
+from cykafka._core.client.role cimport Role
+
+cdef class Callbacks:
+    # The events that wait for their callbacks; the handle's, or NULL.
+    cdef ck_queue_t *events
+    # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
+    cdef dict _functions
+    # Whether there is any callback.
+    cdef bint any
+    cdef TokenSource tokens
+    # An exception of a callback that ran inside librdkafka, for the next dispatch().
+    cdef object raised
+    # Held while a thread runs callbacks, and that thread, or 0.
+    cdef object _lock
+    cdef unsigned long dispatcher
+    # The client's name and type, for logs and errors, and the fork generation it is open in.
+    cdef str label
+    cdef str kind
+    cdef uint32_t generation
+    # Whether the client is closed, so that no call comes after this one.
+    cdef bint closed
+
+    cdef int configure(self, dict config) except -1
+    cdef bint has_logger(self) noexcept
+    cdef int install(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1
+    cdef int dispatch(self, object client, Role role, int64_t deadline) except -1
+    cdef int64_t count_waiting(self) noexcept
+    cdef int run(self, object client, Role role) except -1
+    cdef int serve(self, ck_notice_t *notice) except -1
+
+cdef object forked_error(str kind)
+cdef void drop_event(ck_event_t *event) noexcept
+cdef void release_tokens(ck_queue_t *events) noexcept
+cdef void release_events(ck_queue_t *events) noexcept

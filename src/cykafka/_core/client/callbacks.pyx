@@ -1,0 +1,281 @@
+"""Callbacks: the program's callbacks of one client, and the events that wait for them.
+
+librdkafka's callbacks (csrc/ck_callback) only push events to a queue. Calls of the client then run
+the program's callbacks, one thread at a time, outside of librdkafka.
+"""
+import logging
+import threading
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport PyObject, Py_XDECREF
+cimport cython
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport (
+    CK_EVENT_DELIVERY,
+    CK_EVENT_ERROR,
+    CK_EVENT_LOG,
+    CK_EVENT_REPORT,
+    CK_EVENT_STATS,
+    CK_EVENT_THROTTLE,
+    CK_SLOT_INFLIGHT,
+    CK_SLOT_TOKENS,
+    PyThread_get_thread_ident,
+    ck_callback_error,
+    ck_callback_log,
+    ck_callback_print,
+    ck_callback_stats,
+    ck_callback_throttle,
+    ck_delivery_of_event,
+    ck_event_destroy,
+    ck_event_kind_t,
+    ck_event_t,
+    ck_inflight_destroy,
+    ck_inflight_t,
+    ck_notice_t,
+    ck_queue_attach,
+    ck_queue_attached,
+    ck_queue_destroy,
+    ck_queue_is_empty,
+    ck_queue_is_last,
+    ck_queue_length,
+    ck_queue_pop,
+    ck_queue_t,
+    ck_runtime_generation,
+)
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_conf_set_error_cb,
+    rd_kafka_conf_set_log_cb,
+    rd_kafka_conf_set_opaque,
+    rd_kafka_conf_set_stats_cb,
+    rd_kafka_conf_set_throttle_cb,
+    rd_kafka_conf_t,
+)
+from cykafka._core.client.oauth cimport TokenSource
+from cykafka._core.client.role cimport Role
+from cykafka._core.common.arguments cimport NOW, SLICE, slice_left
+from cykafka._core.common.config cimport take_callable
+from cykafka._core.common.errors cimport chain
+from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
+
+from cykafka._core.common.errors import ForkedError, KafkaError
+from cykafka._core.common.naming import public
+
+# The levels of Python's logging for syslog's levels 0 to 7.
+cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
+                         logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+
+
+@public("cykafka")
+class ThrottleEvent:
+    """A broker has throttled the client (quota): ``broker_name``, ``broker_id`` and
+    ``throttle_time`` (s)."""
+
+    def __init__(self, broker_name, broker_id, throttle_time):
+        self.broker_name = broker_name
+        self.broker_id = broker_id
+        self.throttle_time = throttle_time
+
+    def __str__(self):
+        return (f"{self.broker_name}/{self.broker_id} throttled "
+                f"for {int(self.throttle_time * 1000)} ms")
+
+
+# The collector does not clear it, but breaks cycles in the dict of callables.
+@cython.final
+@cython.no_gc_clear
+cdef class Callbacks:
+    """The callbacks of one client. The handle owns it; it has no reference to the handle."""
+
+    def __cinit__(self):
+        self._functions = {}
+
+    cdef int configure(self, dict config) except -1:
+        """Take the callbacks of every client out of a configuration."""
+        error_cb = take_callable(config, "error_cb")
+        throttle_cb = take_callable(config, "throttle_cb")
+        stats_cb = take_callable(config, "stats_cb")
+        oauth_cb = take_callable(config, "oauth_cb")
+        logger = _logger_of(config.pop("logger", None))
+        self._functions = {"error_cb": error_cb, "throttle_cb": throttle_cb,
+                           "stats_cb": stats_cb, "logger": logger}
+        self.tokens = None if oauth_cb is None else TokenSource(oauth_cb)
+        self._lock = threading.Lock()
+        self.any = oauth_cb is not None or any(
+            [item is not None for item in self._functions.values()])
+        return 0
+
+    cdef bint has_logger(self) noexcept:
+        return self._functions["logger"] is not None
+
+    cdef int install(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
+        """Let librdkafka push events to the queue. Never raises: the configuration would leak."""
+        self.events = events
+        rd_kafka_conf_set_opaque(conf, events)
+        # Without one of these callbacks librdkafka keeps its default.
+        if self._functions["error_cb"] is not None:
+            rd_kafka_conf_set_error_cb(conf, ck_callback_error)
+        if self._functions["throttle_cb"] is not None:
+            rd_kafka_conf_set_throttle_cb(conf, ck_callback_throttle)
+        if self._functions["stats_cb"] is not None:
+            rd_kafka_conf_set_stats_cb(conf, ck_callback_stats)
+        rd_kafka_conf_set_log_cb(conf, ck_callback_log if self.has_logger() else ck_callback_print)
+        if self.tokens is not None:
+            self.tokens.enable(conf, events)
+        else:
+            ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
+        return 0
+
+    cdef int dispatch(self, object client, Role role, int64_t deadline) except -1:
+        """Run the Python callbacks of the waiting events.
+
+        One thread at a time, so that reports come in order. While another thread runs callbacks,
+        waits for it until the deadline (-1: forever; NOW: not at all). After an exception the
+        remaining events wait for the next call, or are handled at once if the handle is closed.
+        Does nothing in a callback: the outer call continues.
+        """
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if self.raised is not None:
+            raised = self.raised
+            self.raised = None
+            raise raised
+        if self.tokens is not None:
+            self.tokens.check()
+        if self.dispatcher == me or self.events is NULL:
+            return 0
+        while True:
+            if deadline == NOW and ck_queue_is_empty(self.events):
+                return 0
+            if deadline == NOW:
+                taken = self._lock.acquire(False)
+            else:
+                wait = slice_left(deadline)
+                taken = self._lock.acquire(True, wait / 1e3)
+                if self.generation != ck_runtime_generation:
+                    raise forked_error(self.kind)  # by a signal handler: the parent owns the lock
+                if not taken and wait == SLICE:
+                    continue
+            if not taken:
+                return 0
+            self.dispatcher = me
+            raised = None
+            try:
+                while True:
+                    try:
+                        self.run(client, role)
+                        break
+                    except BaseException as exception:
+                        if not self.closed or self.generation != ck_runtime_generation:
+                            raise
+                        # A callback has closed the handle: no call comes after this one.
+                        raised = chain(raised, exception)
+                if raised is not None:
+                    raise raised
+            finally:
+                self.dispatcher = 0
+                self._lock.release()
+            # Another thread may have pushed an event and skipped the lock that we held.
+            deadline = NOW
+
+    cdef int64_t count_waiting(self) noexcept:
+        """The number of events that this thread's next dispatch() handles."""
+        if self.events is NULL or self.dispatcher == PyThread_get_thread_ident():
+            return 0
+        return ck_queue_length(self.events)
+
+    cdef int run(self, object client, Role role) except -1:
+        """Run the callbacks of the waiting events, until one raises."""
+        cdef ck_event_t *event
+        while True:
+            # Check now: a Ctrl-C in the callback would lose its report.
+            PyErr_CheckSignals()
+            event = ck_queue_pop(self.events)
+            if event is NULL:
+                return 0
+            if event.kind in (CK_EVENT_ERROR, CK_EVENT_THROTTLE, CK_EVENT_STATS, CK_EVENT_LOG):
+                self.serve(<ck_notice_t *>event)
+            else:
+                role.serve(client, event)
+            if self.generation != ck_runtime_generation:
+                raise forked_error(self.kind)  # by a callback: the parent has the other events
+
+    cdef int serve(self, ck_notice_t *notice) except -1:
+        """Handle an event that every client may get."""
+        cdef ck_event_kind_t kind = notice.event.kind
+        try:
+            if kind == CK_EVENT_ERROR:
+                callback = self._functions.get("error_cb")
+                if callback is not None:
+                    callback(KafkaError(notice.event.code, _text(notice), notice.fatal))
+            elif kind == CK_EVENT_THROTTLE:
+                callback = self._functions.get("throttle_cb")
+                if callback is not None:
+                    callback(ThrottleEvent(_text(notice), notice.event.code, notice.number / 1e3))
+            elif kind == CK_EVENT_STATS:
+                callback = self._functions.get("stats_cb")
+                if callback is not None:
+                    callback(_text(notice))
+            else:
+                logger = self._functions.get("logger")
+                if logger is not None:
+                    facility = b"" if notice.facility is NULL else <bytes>notice.facility
+                    logger.log(LOG_LEVELS[max(0, min(notice.event.code, 7))], "%s [%s] %s",
+                               facility.decode("utf-8", "replace"), self.label, _text(notice))
+        finally:
+            ck_event_destroy(&notice.event)
+        return 0
+
+
+cdef object _logger_of(object logger):
+    if logger is None or hasattr(logger, "log"):
+        return logger
+    if isinstance(logger, logging.Handler):
+        of_handler = logging.Logger("cykafka")
+        of_handler.addHandler(logger)
+        return of_handler
+    raise TypeError("logger: expected a logging.Logger or logging.Handler, "
+                    f"got {type(logger).__name__}")
+
+
+cdef object forked_error(str kind):
+    """The error for a client of this kind that was made before a fork."""
+    return ForkedError(f"{kind} was made before a fork: librdkafka's threads do not exist in this "
+                       "process; make a new one here")
+
+
+cdef object _text(ck_notice_t *notice):
+    if notice.text is NULL:
+        return None
+    return notice.text[:notice.text_len].decode("utf-8", "replace")
+
+
+cdef void release_tokens(ck_queue_t *events) noexcept:
+    """Drop the reference of a destroyed rd_kafka_t to its token source."""
+    cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
+    ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
+    Py_XDECREF(tokens)
+
+
+cdef void release_events(ck_queue_t *events) noexcept:
+    """Drop a reference to the queue of a handle. The last drop frees the waiting events,
+    too."""
+    cdef ck_event_t *event
+    if events is NULL:
+        return
+    while ck_queue_is_last(events):
+        event = ck_queue_pop(events)
+        if event is NULL:
+            ck_inflight_destroy(<ck_inflight_t *>ck_queue_attached(events, CK_SLOT_INFLIGHT))
+            break
+        drop_event(event)
+    ck_queue_destroy(events)
+
+
+cdef void drop_event(ck_event_t *event) noexcept:
+    """Free an event, without its callback."""
+    if event.kind == CK_EVENT_REPORT:
+        in_flight_destroy(<in_flight_t *>event)
+    elif event.kind == CK_EVENT_DELIVERY:
+        Py_XDECREF(<PyObject *>ck_delivery_of_event(event, True))
+    else:
+        ck_event_destroy(event)

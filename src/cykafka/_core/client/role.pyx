@@ -1,0 +1,67 @@
+"""Role: what a producer, a consumer and an admin client do differently in a client's life."""
+cimport cython
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport PyThread_get_thread_ident, ck_event_t, ck_queue_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_get_main, rd_kafka_queue_t, rd_kafka_t
+
+
+@cython.no_gc_clear
+cdef class Role:
+    """The part of one kind of client. The handle owns it; it has no reference to the handle."""
+
+    def __cinit__(self, *args):
+        self._inside = {}
+
+    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
+        """The queue that waiting calls sleep on, with a reference for the caller."""
+        return rd_kafka_queue_get_main(rk)
+
+    cdef void wake(self, ck_queue_t *events) noexcept nogil:
+        """End waits of calls in flight that the wait queue does not end."""
+
+    cdef int serve(self, object client, ck_event_t *event) except -1:
+        """Handle an event that only clients of this kind get."""
+        return 0
+
+    cdef int serve_loop(self, object client) except -1:
+        """Handle what an event loop has found in the wait queue, without waiting. Returns when
+        the loop should call again. A consumer does nothing: the coroutines that wait for
+        messages take them, and run callbacks."""
+        return NOT_AGAIN
+
+    cdef int64_t undelivered(self, object client) noexcept:
+        """The number of messages that the client has not delivered yet."""
+        return 0
+
+    cdef int release(self, object client) except -1:
+        """Release resources before the rd_kafka_t is destroyed. May be called more than once."""
+        return 0
+
+    cdef int ended(self, object client) except -1:
+        """Called after the close: the rd_kafka_t is destroyed, or a thread will destroy it."""
+        return 0
+
+    cdef int abandon(self, object client) except -1:
+        """Handle the waiting events of a client that the program has dropped without a close, as
+        far as callbacks of the program need not run."""
+        return 0
+
+    # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
+
+    cdef bint is_in_callback(self) except -1:
+        """Whether this thread is inside such a call: it must not wait for itself."""
+        return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
+
+    cdef int enter_callback(self) except -1:
+        me = PyThread_get_thread_ident()
+        self._inside[me] = self._inside.get(me, 0) + 1
+        return 0
+
+    cdef int leave_callback(self) except -1:
+        me = PyThread_get_thread_ident()
+        if self._inside[me] == 1:
+            del self._inside[me]
+        else:
+            self._inside[me] -= 1
+        return 0

@@ -1,0 +1,1 @@
+"""Envelopes of pip-services as records, and back."""

@@ -1,0 +1,1 @@
+"""The connection to the brokers, and requests for administration."""

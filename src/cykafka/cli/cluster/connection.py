@@ -1,0 +1,306 @@
+"""The options by which every command finds its brokers, and clients with these options.
+
+If several places set a property, the first one in this order takes precedence:
+
+1. ``-b`` and ``-X`` on the command line
+2. the file of ``-F``
+3. the profile of ``--profile``
+4. the variable ``CYKAFKA_BOOTSTRAP_SERVERS``
+5. the profile of the variable ``CYKAFKA_PROFILE``, or else the profile ``default``; not read if
+   the command line has ``-F`` or ``--profile``
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import Group, Parameter, validators
+
+from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka.cli.cluster import profiles
+from cykafka.cli.terminal.failures import Failed, UsageError, reason
+from cykafka.cli.terminal.parameters import plain
+from cykafka.internal import check_config
+from cykafka.internal.command_lines import pairs
+
+if TYPE_CHECKING:
+    from cykafka.admin import AdminClient, ClusterMetadata
+
+__all__ = ["Brokers", "Connection", "ConnectionOptions"]
+
+_Client = TypeVar("_Client")
+
+_GROUP = Group("Connection", sort_key=50)
+_SERVERS = "bootstrap.servers"
+_SLICE_S = 0.5
+_TELL_AGAIN_S = 30.0
+# librdkafka's level for emergencies only. The commands report errors themselves.
+_QUIET = 0
+# Waiting does not help against these errors.
+_FINAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+_ADDRESS = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^/\s]+", re.IGNORECASE)
+# Java client properties, and librdkafka's replacements.
+_OF_JAVA = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location, a PEM file",
+    "ssl.truststore.password": "ssl.ca.location, a PEM file",
+    "ssl.truststore.type": "ssl.ca.location, a PEM file",
+    "ssl.keystore.type": "ssl.keystore.location, a PKCS#12 file",
+    "key.serializer": "nothing: the command sends bytes",
+    "value.serializer": "nothing: the command sends bytes",
+    "key.deserializer": "nothing: the command reads bytes",
+    "value.deserializer": "nothing: the command reads bytes",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """The options of the connection, with their help."""
+
+    bootstrap_servers: Annotated[
+        str | None,
+        Parameter(name=["--bootstrap-servers", "-b"], group=_GROUP, metavar="HOST:PORT,..."),
+    ] = None
+    """addresses of brokers; one that answers is enough"""
+    overrides: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=["--property", "-X"],
+            group=_GROUP,
+            negative=(),
+            metavar="KEY=VALUE",
+            show_default=False,
+            help="a property of librdkafka, such as security.protocol=SSL; repeatable. "
+            "For passwords use @FILE or env:NAME as the value: other users can see the command.",
+        ),
+    ] = ()
+    config: Annotated[
+        Path | None, Parameter(name=["--config", "-F"], group=_GROUP, metavar="FILE")
+    ] = None
+    """a file of properties: lines KEY=VALUE, or TOML if its name ends in .toml"""
+    profile: Annotated[str | None, Parameter(group=_GROUP, metavar="NAME")] = None
+    """a profile of ~/.config/cykafka/config.toml (default: CYKAFKA_PROFILE, else "default")"""
+    timeout: Annotated[
+        float,
+        Parameter(group=_GROUP, metavar="S", validator=validators.Number(gt=0, lte=86_400)),
+    ] = 10.0
+    """seconds to wait for the brokers and for the answer to a request"""
+    verbose: Annotated[bool, plain("--verbose", "-v", group=_GROUP)] = False
+    """show the log of librdkafka"""
+
+    def properties(self) -> dict[str, str]:
+        """Return the client properties from all places.
+
+        Raises
+        ------
+        UsageError
+            A file is not valid, librdkafka rejects a property, or no brokers are set.
+        """
+        merged = _merged([*self._implicit(), *self._explicit()])
+        if not merged.get(_SERVERS):
+            raise UsageError(
+                "no brokers are given: use -b HOST:PORT, a profile with bootstrap.servers in "
+                f"{profiles.profile_file()}, or the variable CYKAFKA_BOOTSTRAP_SERVERS"
+            )
+        return merged
+
+    def explicit(self) -> dict[str, str]:
+        """The properties that the command line names, with those of ``-F`` and ``--profile``.
+
+        Raises
+        ------
+        UsageError
+            A file is not valid, or librdkafka refuses a property.
+        """
+        return _merged(self._explicit())
+
+    def _implicit(self) -> list[tuple[str, dict[str, str]]]:
+        """Return the environment's properties, lowest precedence first."""
+        places = []
+        if self.config is None and self.profile is None:
+            name = os.environ.get("CYKAFKA_PROFILE") or None
+            places.append((f"profile {name or 'default'}", profiles.read_profile(name)))
+        if servers := os.environ.get("CYKAFKA_BOOTSTRAP_SERVERS"):
+            places.append(("CYKAFKA_BOOTSTRAP_SERVERS", {_SERVERS: servers}))
+        return places
+
+    def _explicit(self) -> list[tuple[str, dict[str, str]]]:
+        """Return the command line's properties, lowest precedence first."""
+        places = []
+        if self.profile is not None:
+            place = f"profile {self.profile}"
+            places.append((place, profiles.read_profile(self.profile)))
+        if self.config is not None:
+            places.append((str(self.config), profiles.read_file(self.config)))
+        try:
+            settings = {key: profiles.resolve(key, value) for key, value in pairs(self.overrides)}
+        except ValueError as error:
+            raise UsageError(f"-X: {error}") from None
+        places.append(("-X", settings))
+        if self.bootstrap_servers is not None:
+            places.append(("-b", {_SERVERS: self.bootstrap_servers}))
+        return places
+
+    def brokers(self, defaults: Mapping[str, Any] | None = None) -> Brokers:
+        """Return the brokers for these options.
+
+        Parameters
+        ----------
+        defaults : mapping, optional
+            Default properties; the user's properties take precedence.
+
+        Raises
+        ------
+        UsageError
+            Like `properties`.
+        """
+        return Brokers({**(defaults or {}), **self.properties()}, self.timeout, self.verbose)
+
+
+ConnectionOptions = Annotated[Connection | None, Parameter(name="*")]
+"""The annotation of a command's parameter: ``connection: ConnectionOptions = None``."""
+
+
+class Brokers:
+    """Creates clients, and remembers the connection errors that they report.
+
+    Parameters
+    ----------
+    config : mapping
+        The client properties.
+    timeout : float
+        How long to wait for the brokers' response, s.
+    verbose : bool
+        Whether librdkafka writes its log to standard error.
+    """
+
+    def __init__(self, config: Mapping[str, Any], timeout: float, verbose: bool = False) -> None:
+        quiet = {} if verbose or "debug" in config else {"log_level": _QUIET}
+        self.config: dict[str, Any] = {**quiet, **config}
+        self.timeout = timeout
+        self._told_at = -_TELL_AGAIN_S
+        self.heard: KafkaError | None = None
+        """The last error of a connection."""
+        self.tell: Callable[[str], None] | None = None
+        """Called with a text when no broker is reachable any more."""
+
+    @property
+    def servers(self) -> str:
+        """The addresses that the user gave."""
+        return str(self.config[_SERVERS])
+
+    def producer(self, **properties: Any) -> Producer:
+        """A producer; `properties` have priority over the user's.
+
+        Raises
+        ------
+        UsageError
+            librdkafka refuses the configuration.
+        """
+        return self._made(Producer, properties)
+
+    def consumer(self, **properties: Any) -> Consumer:
+        """A consumer; `properties` have priority over the user's.
+
+        Raises
+        ------
+        UsageError
+            librdkafka refuses the configuration.
+        """
+        return self._made(Consumer, properties)
+
+    def admin(self, **properties: Any) -> AdminClient:
+        """An administrative client; `properties` have priority over the user's.
+
+        Raises
+        ------
+        UsageError
+            librdkafka refuses the configuration.
+        """
+        from cykafka.admin import AdminClient  # the commands for records do not need it
+
+        return self._made(AdminClient, properties)
+
+    def _made(self, cls: type[_Client], properties: Mapping[str, Any]) -> _Client:
+        try:
+            return cls({**self.config, **properties, "error_cb": self.hear})  # type: ignore[call-arg]
+        except (KafkaException, ValueError, TypeError) as error:
+            raise UsageError(reason(error)) from None
+
+    def hear(self, error: KafkaError) -> None:
+        """Remember an error of a connection; an ``error_cb``."""
+        # An error about one broker contains the cause. An error about all brokers does not.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.heard = error
+        elif self.tell is not None and time.monotonic() >= self._told_at + _TELL_AGAIN_S:
+            self._told_at = time.monotonic()
+            cause = f": {self.heard.str()}" if self.heard else ""
+            self.tell(f"no broker is reachable, still trying{cause}")
+
+    def metadata(
+        self, client: Producer | Consumer | AdminClient, topic: str | None = None
+    ) -> ClusterMetadata:
+        """Wait until a broker responds, and return the metadata of one topic or all topics.
+
+        Call this before a consumer has partitions, because it runs the client's callbacks.
+
+        Raises
+        ------
+        Failed
+            No broker responded within the timeout, or the brokers reject the login.
+        """
+        deadline = time.monotonic() + self.timeout
+        # Start with a short timeout, to report a failed login soon. A response after the timeout
+        # is lost, so slow brokers need longer timeouts.
+        patience = _SLICE_S
+        while True:
+            left = max(deadline - time.monotonic(), 0.001)
+            try:
+                return client.list_topics(topic, min(left, patience))
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+                    raise
+            patience *= 2
+            client.poll(0)  # runs hear()
+            final = self.heard is not None and self.heard.code() in _FINAL
+            if final or time.monotonic() >= deadline:
+                raise self.unreachable()
+
+    def unreachable(self) -> Failed:
+        """Return the error for brokers that do not respond, with the last connection error."""
+        cause = self.heard.str() if self.heard else "no answer; check the address and the port"
+        return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {cause}")
+
+
+def _merged(places: list[tuple[str, dict[str, str]]]) -> dict[str, str]:
+    """Merge the properties from all places, lowest precedence first."""
+    merged: dict[str, str] = {}
+    for place, settings in places:
+        _check(place, settings)
+        merged.update(settings)
+    return merged
+
+
+def _check(place: str, settings: Mapping[str, str]) -> None:
+    for key, value in settings.items():
+        if key in _OF_JAVA:
+            raise UsageError(f"{place}: {key} is a property of Java's client; use {_OF_JAVA[key]}")
+        if key == _SERVERS:
+            _check_servers(place, value)
+        try:
+            check_config({key: value})
+        except (KafkaException, ValueError, TypeError) as error:
+            raise UsageError(f"{place}: {reason(error)}") from None
+
+
+def _check_servers(place: str, servers: str) -> None:
+    # librdkafka skips an address that it cannot read, and then waits for brokers forever.
+    for address in servers.split(","):
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise UsageError(f"{place}: expected HOST:PORT,..., got {servers!r}")

@@ -1,0 +1,222 @@
+"""Consumer group lag: committed offsets, and the ends of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cykafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    TopicPartition,
+)
+from cykafka.admin import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    MemberDescription,
+    OffsetSpec,
+)
+from cykafka.cli.cluster.administration import Cluster, Outcomes
+from cykafka.cli.terminal.failures import reason
+from cykafka.cli.terminal.texts import name_of
+
+__all__ = [
+    "Position",
+    "describe_groups",
+    "find_positions",
+    "list_groups",
+    "read_committed",
+    "sum_positions",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """A group's position in a partition."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int | None = None
+    """the committed offset; None if there is none"""
+    end: int | None = None
+    """the offset after the last record; None if it is not known"""
+    member_id: str | None = None
+    """the member that has the partition"""
+    client_id: str | None = None
+    """the client of that member"""
+    error: str | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """The records after the committed offset; None if that offset or the end is unknown."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(self.end - self.committed, 0)
+
+
+def list_groups(
+    cluster: Cluster,
+    outcomes: Outcomes,
+    states: set[ConsumerGroupState] | None = None,
+    types: set[ConsumerGroupType] | None = None,
+) -> dict[str, ConsumerGroupListing]:
+    """The groups of the cluster, sorted by name; all states and types if these are None."""
+    answer = cluster.admin.list_consumer_groups(
+        states=states, types=types, request_timeout=cluster.timeout
+    ).result()
+    for error in answer.errors or ():
+        outcomes.fail("list the groups of a broker", reason(error))
+    return {listing.group_id: listing for listing in sorted(answer.valid or (), key=_group_id)}
+
+
+def _group_id(listing: ConsumerGroupListing) -> str:
+    return listing.group_id
+
+
+def describe_groups(
+    cluster: Cluster, groups: Sequence[str], outcomes: Outcomes
+) -> dict[str, ConsumerGroupDescription]:
+    """Return group descriptions by name, without groups that fail."""
+    if not groups:
+        return {}
+    futures = cluster.admin.describe_consumer_groups(list(groups), request_timeout=cluster.timeout)
+    answers = {
+        name: outcomes.of(f"describe group {name}", future, ("no members", name))
+        for name, future in futures.items()
+    }
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def read_committed(
+    cluster: Cluster, groups: Sequence[str], outcomes: Outcomes
+) -> dict[str, dict[TopicPartition, int]]:
+    """Return the committed offsets of groups, without groups that fail."""
+    return {
+        name: {partition: offset for partition, offset in offsets.items() if offset is not None}
+        for name, offsets in _committed(cluster, groups, outcomes).items()
+    }
+
+
+def _committed(
+    cluster: Cluster, groups: Sequence[str], outcomes: Outcomes
+) -> dict[str, dict[TopicPartition, int | None]]:
+    """Like `read_committed`, with None for an offset that the broker does not return."""
+    futures = {
+        name: cluster.admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout
+        )[name]
+        for name in groups
+    }
+    found: dict[str, dict[TopicPartition, int | None]] = {}
+    for name, future in futures.items():
+        answer = outcomes.of(f"list the offsets of group {name}", future, ("no offsets", name))
+        if answer is None:
+            continue
+        offsets = found[name] = {}
+        for partition in answer.topic_partitions or ():
+            key = TopicPartition(partition.topic, partition.partition)
+            if partition.error is not None:
+                offsets[key] = None
+                action = f"list the offset of group {name} in {name_of(partition)}"
+                outcomes.fail(action, partition.error.str(), ("no offset", (name, key)))
+            elif partition.offset >= 0:
+                offsets[key] = partition.offset
+    return found
+
+
+def _members(description: ConsumerGroupDescription) -> dict[TopicPartition, MemberDescription]:
+    return {
+        TopicPartition(partition.topic, partition.partition): member
+        for member in description.members
+        for partition in member.assignment.topic_partitions
+    }
+
+
+def find_positions(
+    cluster: Cluster,
+    groups: Sequence[str],
+    descriptions: Mapping[str, ConsumerGroupDescription],
+    outcomes: Outcomes,
+    *,
+    has_topic: Callable[[str], bool] = lambda topic: True,
+    wait: bool = True,
+) -> list[Position]:
+    """The positions of groups in the partitions that they have committed or are assigned.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    groups : sequence of str
+    descriptions : mapping
+        The descriptions of these groups; without one, no members are known.
+    outcomes : Outcomes
+        Gets the failures. Those of partitions are also in the positions.
+    has_topic : callable
+        Whether positions in a topic are wanted.
+    wait : bool
+        Wait for partitions that have no leader now.
+    """
+    offsets = _committed(cluster, groups, outcomes)
+    members = {name: _members(description) for name, description in descriptions.items()}
+    places = [
+        (name, partition)
+        for name in groups
+        for partition in sorted({*offsets.get(name, ()), *members.get(name, ())})
+        if has_topic(partition.topic)
+    ]
+    troubles = {partition: _trouble(cluster, partition) for _, partition in places}
+    unanswered = ("deleted",) if wait else ("deleted", "no leader")
+    asked = sorted(
+        partition for partition, trouble in troubles.items() if trouble not in unanswered
+    )
+    ends = cluster.offsets(asked, OffsetSpec.latest(), outcomes, wait=wait)
+    found = []
+    for name, partition in places:
+        member = members.get(name, {}).get(partition)
+        found.append(
+            Position(
+                group=name,
+                topic=partition.topic,
+                partition=partition.partition,
+                committed=offsets.get(name, {}).get(partition),
+                end=ends[partition].offset if partition in ends else None,
+                member_id=member.member_id if member else None,
+                client_id=member.client_id if member else None,
+                error=outcomes.error(partition)
+                or troubles[partition]
+                or outcomes.error((name, partition)),
+            )
+        )
+    return found
+
+
+def _trouble(cluster: Cluster, place: TopicPartition) -> str | None:
+    """Return a partition's problem according to the metadata, or None."""
+    topic = cluster.metadata.topics.get(place.topic)
+    partition = topic and topic.partitions.get(place.partition)
+    if not partition:
+        return "deleted"
+    if partition.leader < 0:
+        return "no leader"
+    replicas, in_sync = len(partition.replicas), len(partition.isrs)
+    return f"{in_sync} of {replicas} in sync" if in_sync < replicas else None
+
+
+def sum_positions(
+    found: Iterable[Position],
+) -> tuple[int | None, int | None, int | None, int | None]:
+    """Committed offsets, ends, lag and greatest lag of the partitions that have a lag.
+
+    All are None if no partition has one.
+    """
+    known = [
+        (position.committed, position.end, position.lag)
+        for position in found
+        if position.committed is not None and position.end is not None and position.lag is not None
+    ]
+    if not known:
+        return (None, None, None, None)
+    offsets, ends, behind = zip(*known, strict=True)
+    return (sum(offsets), sum(ends), sum(behind), max(behind))

@@ -1,0 +1,327 @@
+"""``cykafka consume``: print records of topics."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+from cyclopts.types import PositiveInt
+from rich.console import Console
+
+from cykafka import Consumer, KafkaError, MessageBatch
+from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
+from cykafka.cli.records import line_formats
+from cykafka.cli.records.line_formats import Format
+from cykafka.cli.records.places import Place, parse_place, spans
+from cykafka.cli.records.reading import Member, follow, to_the_end
+from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
+from cykafka.cli.terminal.interrupts import Interrupts
+from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numbers, plain
+from cykafka.cli.terminal.progress import Meter
+
+__all__ = ["HELP_EPILOGUE", "consume"]
+
+HELP_EPILOGUE = (
+    "examples:\n\n"
+    "* ``cykafka consume orders -e > orders.txt``\n"
+    "* ``cykafka consume orders -o -10 -e``\n"
+    "* ``cykafka consume orders -o @-1h --until @now --json``\n"
+    "* ``cykafka consume orders -f '%p %o %k: %s\\n'``\n"
+    "* ``cykafka consume orders payments -G billing``\n\n"
+    f"tokens of --format: {line_formats.TOKENS}\n\n" + EXIT_STATUS_HELP
+)
+
+_WHERE = Group("Where", sort_key=1)
+_WHAT = Group("Output", sort_key=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumeOptions:
+    """The options of ``cykafka consume``, with their help."""
+
+    offset: Annotated[str | None, option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
+    """begin here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
+    until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
+    """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
+    exit: Annotated[bool, plain("--exit", "-e", group=_WHERE)] = False
+    """exit at the end, as it is at the start; with -G, when all partitions are at their ends"""
+    partition: Annotated[
+        tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
+    ] = ()
+    """only these partitions, such as 0,2-4; repeatable"""
+    group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
+    """share the partitions with the group's other members, and commit what was printed"""
+    count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
+    """exit after N records"""
+    key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
+    """only records with this key"""
+    delimiter: Annotated[str | None, option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
+        None
+    )
+    r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
+    key_delimiter: Annotated[
+        str | None, option("--key-delimiter", "-K", group=_WHAT, metavar="TEXT")
+    ] = None
+    """print the key and this text before the value"""
+    format: Annotated[str | None, option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
+    """print by a template with kcat's tokens, see below"""
+    json: Annotated[bool, plain("--json", "-J", group=_WHAT)] = False
+    """print a JSON object a line, which ``cykafka produce --json`` reads"""
+    hex: Annotated[bool, plain("--hex", group=_WHAT)] = False
+    """print a dump in hexadecimal"""
+    null: Annotated[bool, plain("--null", "-Z", group=_WHAT)] = False
+    """print NULL for null (default: nothing)"""
+    quiet: Annotated[bool, plain("--quiet", "-q", group=_WHAT)] = False
+    """no progress and no summary; errors are still shown"""
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Which records to print."""
+
+    count: int | None
+    key: bytes | None
+
+
+def consume(
+    topics: Names,
+    /,
+    *,
+    options: Annotated[ConsumeOptions | None, Parameter(name="*")] = None,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Print records of topics to standard output.
+
+    A record is its value and a newline; on a terminal also its place, its time and its key. The
+    command waits for new records until Ctrl-C, unless -e, --until or -c ends it.
+
+    Parameters
+    ----------
+    topics : str
+        the topics; with -G, one that begins with ^ is a regular expression
+    """
+    options = options or ConsumeOptions()
+    start, until = _places(options)
+    form, terminator = _format(options)
+    wanted = _partitions(options)
+    brokers = (connection or Connection()).brokers({"auto.offset.reset": "earliest"})
+    limits = _Limits(
+        options.count,
+        None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
+    )
+    interrupts = Interrupts()
+    finished_at: float | None = None
+    consumer = brokers.consumer(**_properties(options, start, brokers))
+    try:
+        partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
+        member = None
+        total = None
+        if options.group is not None:
+            member = Member(consumer, list(dict.fromkeys(topics)), options.exit, brokers.timeout)
+            batches = member.batches()
+        else:
+            parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)
+            if until is not None:
+                total = sum(part.end - part.start for part in parts)
+            batches = (follow if until is None else to_the_end)(consumer, parts)
+        # A pipe may lead to a program that prints on the same terminal.
+        to_a_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        meter = Meter(", ".join(topics), total, shown=to_a_file and not options.quiet)
+        brokers.tell = meter.warn
+        with interrupts, meter:
+            _print_all(batches, member, form, terminator, limits, meter, interrupts)
+            finished_at = time.monotonic()
+            if member is not None:
+                member.finish()
+    finally:
+        # The last commit and the close share the timeout.
+        spent = 0 if finished_at is None else time.monotonic() - finished_at
+        consumer.close(max(brokers.timeout - spent, 0))
+    if not options.quiet:
+        meter.say(meter.summary())
+    return Status.INTERRUPTED if interrupts.requested else Status.OK
+
+
+def _warn(text: str) -> None:
+    print(f"cykafka: {text}", file=sys.stderr)
+
+
+# -- options
+
+
+def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
+    try:
+        default = "beginning" if options.group is None else "stored"
+        start = parse_place(default if options.offset is None else options.offset)
+    except ValueError as error:
+        raise UsageError(f"-o: {error}") from None
+    if options.exit and options.until is not None:
+        raise UsageError("-e and --until exclude each other")
+    try:
+        until = None if options.until is None else parse_place(options.until)
+    except ValueError as error:
+        raise UsageError(f"--until: {error}") from None
+    if until is not None and until.kind in ("beginning", "stored"):
+        raise UsageError(f"--until: {until.kind} is no end; use end, N, -N or @TIME")
+    if options.group is not None:
+        if not options.group.strip():
+            raise UsageError("-G: the name of a group must not be blank")
+        if start.kind not in ("beginning", "end", "stored"):
+            raise UsageError("-o: with -G the group's offsets decide; use beginning or end")
+        if until is not None or options.partition:
+            raise UsageError("-G does not go with -p and --until: the group assigns partitions")
+    return start, Place("end") if options.exit else until
+
+
+def _properties(options: ConsumeOptions, start: Place, brokers: Brokers) -> dict[str, object]:
+    group = options.group or brokers.config.get("group.id")
+    if not group and start.kind == "stored":
+        raise UsageError("-o stored needs a group: -X group.id=NAME, or -G NAME to join it")
+    properties: dict[str, object] = {
+        # librdkafka wants a group also where nothing is committed.
+        "group.id": group or "cykafka-consume",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    if options.group is not None and start.kind != "stored":
+        properties["auto.offset.reset"] = "latest" if start.kind == "end" else "earliest"
+    return properties
+
+
+def _partitions(options: ConsumeOptions) -> set[int] | None:
+    try:
+        return {number for text in options.partition for number in parse_numbers(text)} or None
+    except ValueError as error:
+        raise UsageError(f"-p: {error}") from None
+
+
+def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
+    """How to print a record, and what ends it."""
+    null = b"NULL" if options.null else b""
+    on_terminal = sys.stdout.isatty()
+    if options.json + options.hex + (options.format is not None) > 1:
+        raise UsageError("--json, --hex and --format exclude each other")
+    plain = options.delimiter is None and options.key_delimiter is None
+    if options.json or options.hex or options.format is not None:
+        if not plain:
+            raise UsageError("-D and -K do not go with --json, --hex and --format")
+        if options.format is not None:
+            try:
+                return line_formats.template(options.format, null, escaped=on_terminal), b""
+            except ValueError as error:
+                raise UsageError(f"-f: {error}") from None
+        if options.hex:
+            return line_formats.dump, b"\n"
+        if on_terminal:
+            return line_formats.printable_json_lines, b"\n"
+        return line_formats.json_lines, b"\n"
+    if plain and on_terminal:
+        console = Console()
+        return line_formats.pretty(not console.no_color and console.is_terminal), b"\n"
+    end = delimiter("-D", options.delimiter)
+    key_delimiter = delimiter("-K", options.key_delimiter)
+    form = line_formats.values(null, key_delimiter, escaped=on_terminal)
+    return form, b"\n" if end is None else end
+
+
+def _known(
+    brokers: Brokers,
+    consumer: Consumer,
+    topics: Iterable[str],
+    wanted: set[int] | None,
+    in_group: bool,
+) -> list[tuple[str, int]]:
+    """The partitions to read.
+
+    Raises
+    ------
+    Failed
+        A topic or a partition does not exist.
+    """
+    found = []
+    for topic in dict.fromkeys(topics):
+        if topic.startswith("^"):
+            if not in_group:
+                raise UsageError(f"{topic!r}: regular expressions need a group: -G NAME")
+            continue
+        metadata = brokers.metadata(consumer, topic).topics[topic]
+        if metadata.error is not None:
+            if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise Failed(f"there is no topic {topic!r}")
+            raise Failed(f"topic {topic!r}: {metadata.error.str()}")
+        missing = (wanted or set()) - metadata.partitions.keys()
+        if missing:
+            raise Failed(
+                f"topic {topic!r} has no partition {min(missing)}; "
+                f"the last is {max(metadata.partitions)}"
+            )
+        found += [(topic, number) for number in sorted(wanted or metadata.partitions)]
+    return found
+
+
+# -- printing
+
+
+def _print_all(
+    batches: Iterable[MessageBatch],
+    member: Member | None,
+    form: Format,
+    terminator: bytes,
+    limits: _Limits,
+    meter: Meter,
+    interrupts: Interrupts,
+) -> None:
+    left = limits.count
+    done = 0
+    for batch in batches:
+        if len(batch):
+            with batch:
+                lines = form(batch)
+                used = len(batch)
+                if limits.key is not None or (left is not None and used > left):
+                    chosen = _chosen(batch, limits.key, left)
+                    if left is not None and len(chosen) == left:
+                        used = chosen[-1] + 1
+                    lines = [lines[at] for at in chosen]
+                count = len(lines)
+                size = _write(lines, terminator)
+                if member is not None:
+                    member.printed(batch if used == len(batch) else batch[:used])
+                done += used
+                meter.add(count, size, done)
+            if left is not None:
+                left -= count
+                if not left:
+                    return
+        if interrupts.requested:
+            return
+
+
+def _chosen(batch: MessageBatch, key: bytes | None, left: int | None) -> list[int]:
+    """The indexes of the records to print, at most `left`."""
+    if key is None:
+        return list(range(len(batch)))[:left]
+    return [at for at, found in enumerate(batch.keys()) if found == key][:left]
+
+
+def _write(lines: list[bytes], terminator: bytes) -> int:
+    """Write all lines to standard output at once; how many bytes they have."""
+    if not lines:
+        return 0
+    lines.append(b"")  # so that the last line has its terminator
+    data = memoryview(terminator.join(lines))
+    size = len(data)
+    file = sys.stdout.fileno()
+    while data:
+        try:
+            data = data[os.write(file, data) :]
+        except BlockingIOError:  # another process has made the pipe non-blocking
+            select.select([], [file], [])
+    return size

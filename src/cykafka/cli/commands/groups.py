@@ -1,0 +1,398 @@
+"""``cykafka groups``: list, describe and delete consumer groups, and show their lag."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter, validators
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from cykafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaException,
+    TopicPartition,
+)
+from cykafka.admin import ConsumerGroupDescription, ConsumerGroupListing
+from cykafka.cli.cluster.administration import (
+    Cluster,
+    DryRun,
+    Json,
+    Outcomes,
+    Yes,
+    administration,
+    confirm,
+    need_consent,
+    select,
+    word,
+)
+from cykafka.cli.cluster.connection import ConnectionOptions
+from cykafka.cli.cluster.lag import (
+    Position,
+    describe_groups,
+    find_positions,
+    list_groups,
+    read_committed,
+    sum_positions,
+)
+from cykafka.cli.commands.reset import reset
+from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
+from cykafka.cli.terminal.output import json_line, show, table
+from cykafka.cli.terminal.parameters import Names, choose_partitions, plain
+from cykafka.cli.terminal.texts import counted, name_of, printable
+
+__all__ = ["groups"]
+
+groups = App(
+    name="groups",
+    help="Show consumer groups and their lag, and move their offsets.",
+    help_epilogue=EXIT_STATUS_HELP,
+)
+groups.command(reset)
+
+_State = Literal["preparing-rebalancing", "completing-rebalancing", "stable", "dead", "empty"]
+_Type = Literal["consumer", "classic"]
+
+
+def find_groups(
+    cluster: Cluster,
+    patterns: Sequence[str],
+    outcomes: Outcomes,
+    states: Iterable[str] = (),
+    types: Iterable[str] = (),
+) -> list[ConsumerGroupListing]:
+    """The groups that match, by name.
+
+    Raises
+    ------
+    Failed
+        A pattern matches no group.
+    """
+    wanted_states = {ConsumerGroupState[name.replace("-", "_").upper()] for name in states}
+    wanted_types = {ConsumerGroupType[name.upper()] for name in types}
+    found = list_groups(cluster, outcomes, wanted_states or None, wanted_types or None)
+    return [found[name] for name in select(patterns, list(found), "group")]
+
+
+@groups.command(name="list")
+def list_(
+    *patterns: str,
+    state: Annotated[tuple[_State, ...], plain()] = (),
+    type_: Annotated[tuple[_Type, ...], plain("--type")] = (),
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """List consumer groups with their state and type.
+
+    The type is consumer for the protocol of KIP-848, and classic for the older one.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    state : str
+        only groups in this state; repeatable
+    type_ : str
+        only groups of this type; repeatable
+    """
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        found = find_groups(cluster, patterns, outcomes, state, type_)
+    rows = [(group.group_id, word(group.state), word(group.type)) for group in found]
+    return outcomes.show(("group", "state", "type"), rows, as_json=json)
+
+
+@groups.command
+def describe(*patterns: str, json: Json = False, connection: ConnectionOptions = None) -> int:
+    """Show members, assignments, committed offsets and the lag of groups.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    """
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        names = [group.group_id for group in find_groups(cluster, patterns, outcomes)]
+        descriptions = describe_groups(cluster, names, outcomes)
+        found = find_positions(cluster, list(descriptions), descriptions, outcomes)
+    for number, (name, group) in enumerate(descriptions.items()):
+        if number and not json:
+            print()
+        _show_group(group, [position for position in found if position.group == name], json)
+    return outcomes.status
+
+
+_MEMBER_COLUMNS = ("member", "client_id", "host", "instance_id", "partitions")
+_OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "member")
+
+
+def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bool) -> None:
+    members = [
+        (
+            member.member_id,
+            member.client_id,
+            member.host.removeprefix("/"),  # Java's way to write an address without a name
+            member.group_instance_id,
+            len(member.assignment.topic_partitions),
+        )
+        for member in group.members
+    ]
+    offsets = [
+        (
+            position.topic,
+            position.partition,
+            position.committed,
+            position.end,
+            position.lag,
+            position.member_id,
+        )
+        for position in found
+    ]
+    total = sum_positions(found)[2]
+    head = {
+        "group": group.group_id,
+        "state": word(group.state),
+        "type": word(group.type),
+        "assignor": group.partition_assignor or None,
+        "coordinator": group.coordinator.id,
+    }
+    if json:
+        parts = {
+            "members": [dict(zip(_MEMBER_COLUMNS, row, strict=True)) for row in members],
+            "offsets": [dict(zip(_OFFSET_COLUMNS, row, strict=True)) for row in offsets],
+        }
+        print(json_line({**head, "lag": total, **parts}))
+        return
+    text = (
+        f"group {group.group_id}: {head['state']}, type {head['type']}, "
+        f"assignor {head['assignor'] or '-'}, coordinator {head['coordinator']}, "
+        f"{counted(len(members), 'member')}, lag {'-' if total is None else total}"
+    )
+    print(printable(text))
+    if members:
+        show(_MEMBER_COLUMNS, members)
+    if offsets:
+        show(_OFFSET_COLUMNS, offsets)
+
+
+# -- lag
+
+_LAG_COLUMNS = ("group", "topic", "partitions", "committed", "end", "lag", "max_lag")
+
+
+@groups.command
+def lag(
+    *patterns: str,
+    watch: Annotated[bool, plain("--watch", "-w")] = False,
+    interval: Annotated[
+        float, Parameter(metavar="S", validator=validators.Number(gte=0.1, lte=3600))
+    ] = 2.0,
+    max_: Annotated[
+        int | None, Parameter(name="--max", metavar="N", validator=validators.Number(gte=0))
+    ] = None,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Show the lag of groups in each topic.
+
+    Partitions without a committed offset have no lag; the sums leave them out. --watch repeats the
+    request until Ctrl-C, also while brokers are down.
+
+    Parameters
+    ----------
+    patterns : str
+        names, or patterns such as 'billing*' (default: all groups)
+    watch : bool
+        repeat; on a terminal in place, otherwise as new lines
+    interval : float
+        seconds between two requests of --watch
+    max_ : int
+        exit with status 1 if the lag of a group is greater, or unknown in one of its topics
+    """
+    if watch and max_ is not None:
+        raise UsageError("--max is for a single request; leave out --watch")
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        if watch:
+            _watch(cluster, patterns, interval, json)
+        rows = _lag_rows(cluster, patterns, outcomes)
+    outcomes.show(_LAG_COLUMNS, rows, as_json=json)
+    totals: Counter[str] = Counter()
+    for row in rows:
+        totals[row[0]] += row[5] or 0
+    if max_ is None:
+        return outcomes.status
+    troubles = [
+        f"the lag of group {row[0]}{f' in topic {row[1]}' if row[1] else ''} is unknown: "
+        "check that its consumers commit offsets"
+        for row in rows
+        if row[5] is None
+    ]
+    troubles += [
+        f"group {name} has a lag of {total}, more than {max_}"
+        for name, total in totals.items()
+        if total > max_
+    ]
+    for text in troubles:
+        print(printable(f"cykafka: {text}"), file=sys.stderr)
+    return Status.FAILED if troubles else outcomes.status
+
+
+def _lag_rows(
+    cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
+) -> list[tuple[Any, ...]]:
+    """The lag of each group and topic; a group without partitions has a row without a topic."""
+    names = [group.group_id for group in find_groups(cluster, patterns, outcomes)]
+    descriptions = describe_groups(cluster, names, outcomes)
+    by_group: dict[str, dict[str | None, list[Position]]] = {name: {} for name in descriptions}
+    for position in find_positions(cluster, list(descriptions), descriptions, outcomes):
+        by_group[position.group].setdefault(position.topic, []).append(position)
+    return [
+        (group, topic, len(found), *sum_positions(found))
+        for group, by_topic in by_group.items()
+        for topic, found in (by_topic or {None: []}).items()
+    ]
+
+
+def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: bool) -> None:
+    """Print the lag again and again; Ctrl-C ends it."""
+    live = None
+    if sys.stdout.isatty() and not json:
+        live = Live(console=Console(), auto_refresh=False)
+        live.start()
+    try:
+        while True:
+            began = time.monotonic()
+            try:
+                cluster.refresh()
+                rows = _lag_rows(cluster, patterns, Outcomes())
+            except (Failed, KafkaException) as error:
+                # The next request may succeed, for example after an election.
+                if live is None:
+                    print(f"cykafka: {printable(reason(error))}", file=sys.stderr)
+                else:
+                    live.update(Text(printable(reason(error)), style="red"), refresh=True)
+            else:
+                if live is None:
+                    show(_LAG_COLUMNS, rows, as_json=json)
+                    sys.stdout.flush()
+                else:
+                    at = Text(f"{time.strftime('%H:%M:%S')}; Ctrl-C ends", style="dim")
+                    live.update(Group(table(_LAG_COLUMNS, rows, cut=True), at), refresh=True)
+            time.sleep(max(began + interval - time.monotonic(), 0))
+    finally:
+        if live is not None:
+            live.stop()
+
+
+# -- deleting
+
+
+@groups.command
+def delete(
+    names: Names,
+    /,
+    *,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Delete groups and their committed offsets; they must have no members.
+
+    Parameters
+    ----------
+    names : str
+        names, or patterns such as 'test-*'
+    """
+    need_consent("delete groups", yes=yes or dry_run)
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        found = [group.group_id for group in find_groups(cluster, names, outcomes)]
+        offsets = read_committed(cluster, found, outcomes)
+        counts = {name: len(offsets.get(name, ())) for name in found}
+        if not dry_run:
+            losses = [
+                f"group {name}: {counted(count, 'committed offset')}"
+                for name, count in counts.items()
+            ]
+            confirm(f"delete {counted(len(found), 'group')}", losses, yes=yes)
+            futures = cluster.admin.delete_consumer_groups(found, request_timeout=cluster.timeout)
+            found = outcomes.succeeded("delete group", futures)
+    outcome = "would be deleted" if dry_run else "deleted"
+    rows = [(name, counts[name], outcome) for name in found]
+    return outcomes.show(("group", "offsets", "outcome"), rows, as_json=json)
+
+
+@groups.command
+def delete_offsets(
+    group: str,
+    partitions: Names,
+    /,
+    *,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+    connection: ConnectionOptions = None,
+) -> int:
+    """Delete the committed offsets of a group in partitions that it is not subscribed to.
+
+    Parameters
+    ----------
+    group : str
+        the name
+    partitions : str
+        TOPIC, or TOPIC:PARTITIONS such as orders:0,2-4
+    """
+    need_consent("delete offsets", yes=yes or dry_run)
+    outcomes = Outcomes()
+    with administration(connection) as cluster:
+        find_groups(cluster, [group], outcomes)
+        before = read_committed(cluster, [group], outcomes).get(group, {})
+        counts = cluster.counts()
+        for partition in before:  # the topic may be gone while its offsets are still there
+            counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
+        chosen = [
+            partition for partition in choose_partitions(partitions, counts) if partition in before
+        ]
+        if not chosen:
+            raise Failed(f"group {group} has no committed offset in {', '.join(partitions)}")
+        if not dry_run:
+            losses = [f"{name_of(partition)}: offset {before[partition]}" for partition in chosen]
+            action = f"delete {counted(len(chosen), 'committed offset')} of group {group}"
+            confirm(action, losses, yes=yes)
+            request = [ConsumerGroupTopicPartitions(group, chosen)]
+            future = cluster.admin.delete_consumer_group_offsets(
+                request, request_timeout=cluster.timeout
+            )[group]
+            answer = outcomes.of(f"delete offsets of group {group}", future)
+            chosen = _without_errors(answer, group, outcomes)
+    outcome = "would be deleted" if dry_run else "deleted"
+    rows = [
+        (group, partition.topic, partition.partition, before[partition], outcome)
+        for partition in chosen
+    ]
+    return outcomes.show(
+        ("group", "topic", "partition", "committed", "outcome"), rows, as_json=json
+    )
+
+
+def _without_errors(
+    answer: ConsumerGroupTopicPartitions | None, group: str, outcomes: Outcomes
+) -> list[TopicPartition]:
+    done = []
+    for partition in (answer and answer.topic_partitions) or ():
+        if partition.error is None:
+            done.append(partition)
+        else:
+            action = f"delete the offset of group {group} in {name_of(partition)}"
+            outcomes.fail(action, partition.error.str())
+    return done

@@ -1,0 +1,1 @@
+"""Records in files, on pipes and on their way to and from topics."""

@@ -1,0 +1,232 @@
+"""A record as a line of JSON, without loss in both directions.
+
+``{"topic": "t", "partition": 0, "offset": 7, "timestamp": 1767225600000, "key": "k",
+"value": "text", "headers": [{"key": "h", "value": "x"}]}``
+
+Keys and values are JSON strings if their bytes are UTF-8, and null if the record has none. Other
+bytes are base64 in ``key_base64`` and ``value_base64``, in place of ``key`` and ``value``. The
+values of headers follow the same rule. A record without headers has ``"headers": []``. A timestamp
+is in ms since the epoch; null if the record has none.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple, NoReturn
+
+from cykafka import MessageBatch
+from cykafka.internal import did_you_mean, is_topic_name
+
+__all__ = ["Headers", "Parts", "decode", "encode_batch", "parse", "to_bytes"]
+
+Headers = list[tuple[str, bytes | None]]
+
+_MEMBERS = {
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "key",
+    "key_base64",
+    "value",
+    "value_base64",
+    "headers",
+}
+_PLAIN = "; to send lines as they are, leave out --json"
+_OF_HEADER = {"key", "value", "value_base64"}
+_MOST_PARTITION = 2**31 - 1
+_MOST_TIMESTAMP = 2**63 - 1
+
+
+class Parts(NamedTuple):
+    """The parts of a record that a producer can set; None for what the line does not name."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    topic: str | None = None
+
+
+def encode_batch(batch: MessageBatch) -> list[str]:
+    """The lines of a batch, without their newlines."""
+    columns = zip(
+        batch.topics,
+        batch.partitions,
+        batch.offsets,
+        batch.timestamps,
+        _members("key", batch.keys()),
+        _members("value", batch.values()),
+        batch.headers(),
+        strict=True,
+    )
+    return [
+        f'{{"topic":"{topic}","partition":{partition},"offset":{offset},'
+        f'"timestamp":{timestamp if timestamp >= 0 else "null"},{key},{value},'
+        f'"headers":{_headers(headers) if headers else "[]"}}}'
+        for topic, partition, offset, timestamp, key, value, headers in columns
+    ]
+
+
+def _members(name: str, column: list[bytes | None]) -> list[str]:
+    null = f'"{name}":null'
+    if column.count(None) == len(column):
+        return [null] * len(column)
+    start = f'"{name}":'
+    try:
+        return [
+            null if data is None else start + encode_basestring(data.decode()) for data in column
+        ]
+    except UnicodeDecodeError:
+        return [_member(name, data) for data in column]
+
+
+def _member(name: str, data: bytes | None) -> str:
+    if data is None:
+        return f'"{name}":null'
+    try:
+        return f'"{name}":{encode_basestring(data.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}_base64":"{b64encode(data).decode()}"'
+
+
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    members = (
+        f'{{"key":{encode_basestring(name)},{_member("value", value)}}}' for name, value in headers
+    )
+    return f"[{','.join(members)}]"
+
+
+def decode(line: bytes) -> Parts:
+    """The record of a line.
+
+    A ``value`` or ``key`` that is a number, a boolean, an array or an object becomes its JSON
+    text. ``headers`` may also be an object of texts. ``offset`` has no effect.
+
+    Raises
+    ------
+    ValueError
+        The line is not such an object; the text says why.
+    """
+    members = parse(line)
+    if not isinstance(members, dict):
+        raise ValueError(f"expected a JSON object{_PLAIN}")
+    if not members.keys() <= _MEMBERS:
+        name = next(member for member in members if member not in _MEMBERS)
+        raise ValueError(f"unknown member {name!r}{_PLAIN}{did_you_mean(name, _MEMBERS)}")
+    if "value" not in members and "value_base64" not in members:
+        raise ValueError('no member "value"; the value of a tombstone is null')
+    topic = members.get("topic")
+    if topic is not None and not (isinstance(topic, str) and is_topic_name(topic)):
+        raise ValueError("topic: expected up to 249 letters, digits, dots, hyphens, underscores")
+    return Parts(
+        _data(members, "key"),
+        _data(members, "value"),
+        _read_headers(members.get("headers")),
+        _number(members, "partition", 0, _MOST_PARTITION),
+        # librdkafka sends the current time in place of 0.
+        _number(members, "timestamp", 1, _MOST_TIMESTAMP),
+        topic,
+    )
+
+
+def parse(line: bytes) -> Any:
+    """The value of a line of JSON.
+
+    Raises
+    ------
+    ValueError
+        The line is not JSON, or an object has two members of the same name.
+    """
+    try:
+        return _decoder.decode(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the byte at index {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has two members of the same name")
+    return members
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_no_twins)
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def _data(members: dict[str, Any], name: str) -> bytes | None:
+    coded = f"{name}_base64"
+    if coded in members:
+        if name in members:
+            raise ValueError(f"both {name} and {coded}")
+        try:
+            return b64decode(members[coded], validate=True)
+        except (ValueError, TypeError):
+            raise ValueError(f"{coded}: expected a string of base64") from None
+    return to_bytes(name, members.get(name))
+
+
+def to_bytes(name: str, value: Any) -> bytes | None:
+    """The bytes of a member: those of a text, or of the JSON text of another value.
+
+    Raises
+    ------
+    ValueError
+        The value has half of a surrogate pair, or a number beyond a double.
+    """
+    if value is None:
+        return None
+    try:
+        return (value if isinstance(value, str) else _to_json(value)).encode()
+    except ValueError:
+        raise ValueError(f"{name}: it has no UTF-8 form") from None
+
+
+def _read_headers(given: Any) -> Headers | None:
+    if not given and given in (None, [], {}):
+        return None
+    if isinstance(given, dict):
+        return [(_name(name), _data({"value": value}, "value")) for name, value in given.items()]
+    if not isinstance(given, list):
+        raise ValueError("headers: expected an array or an object")
+    return [_read_header(header) for header in given]
+
+
+def _read_header(given: Any) -> tuple[str, bytes | None]:
+    if not isinstance(given, dict) or not given.keys() <= _OF_HEADER:
+        raise ValueError('headers: expected objects with "key" and "value"')
+    if not isinstance(given.get("key"), str):
+        raise ValueError("headers: the key of a header must be a string")
+    if "value" not in given and "value_base64" not in given:
+        raise ValueError("headers: a header has no value; it may be null")
+    return _name(given["key"]), _data(given, "value")
+
+
+def _name(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError("headers: a key has no UTF-8 form") from None
+    if "\0" in name:
+        raise ValueError("headers: librdkafka cannot send a key with a NUL character")
+    return name
+
+
+def _number(members: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    value = members.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}: expected an integer from {least} to {most}, or null")
+    return value

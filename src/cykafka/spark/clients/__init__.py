@@ -1,0 +1,1 @@
+"""Kafka clients for Spark: their properties, and clients that stay open in workers."""

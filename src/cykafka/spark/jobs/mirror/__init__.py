@@ -1,0 +1,1 @@
+"""The jobs ``mirror`` and ``redrive``."""

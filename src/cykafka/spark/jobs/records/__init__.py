@@ -1,0 +1,1 @@
+"""Records: values and headers as columns, and the outcome of sending them."""

@@ -1,0 +1,171 @@
+"""Decodes values to columns and encodes columns to values, in Spark.
+
+This module does not import format libraries: jobs without schemas work without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
+from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.schemas import values
+from cykafka.spark.jobs.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.spark.jobs.schemas.registry import NotFoundError, registry_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
+
+__all__ = ["check_schemas", "check_type", "decode", "encode"]
+
+
+def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
+    """Add the columns for the key `decode`, and `error` with the error (null without one).
+
+    Raises
+    ------
+    ConfigError
+        The schema is unusable, or the registry does not contain it.
+    RegistryError
+        The registry does not respond.
+    """
+    if not config.uses_registry:
+        return values.decoded(records, config.envelope, config.json_schema)
+    decoder, schema = _decoder(config)
+    rows = records.withColumn("_decoded", decoder.column(F.col("value")))
+    if schema is not None:
+        rows = rows.withColumn("_json", F.col("_decoded.data"))
+        rows = values.decoded(rows, "none", schema, "_json", F.col("_decoded.error"))
+        return rows.drop("_decoded", "_json")
+    columns = {config.form: F.col("_decoded.data"), "error": F.col("_decoded.error")}
+    return rows.withColumns(columns).drop("_decoded")
+
+
+def encode(config: EncodeKeys, value: Column, topic: Column) -> Column:
+    """Return the structs (value, error) for a column that the key `encode` encodes.
+
+    Parameters
+    ----------
+    config : EncodeKeys
+    value, topic : Column
+    """
+    if config.encode == "json":
+        value = F.to_json(value).cast("binary")
+    return _encoder(config).column(value, topic.cast("string"))
+
+
+def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | None:
+    """Return what is wrong with the type of a column to encode, as far as known, or None."""
+    if config.encode == "json" and not isinstance(kind, StructType | ArrayType | MapType):
+        return f"it is of type {kind.simpleString()}, expected a struct"
+    source = config.encode_schema
+    if topic is None and (source is None or not (source.subject or source.document)):
+        return None  # the records contain the topic
+    try:
+        _encoder(config).writer(topic or "").check(to_arrow_type(kind, timezone="UTC"))
+    except UnfitError as error:
+        return str(error)
+    return None
+
+
+def check_schemas(config: Any) -> None:
+    """Request the configured schemas from the registry, before Spark starts.
+
+    Raises
+    ------
+    ConfigError
+        A subject is missing, or a schema is unusable or does not fit the newest records.
+    RegistryError
+        The registry does not respond.
+    """
+    if isinstance(config, DecodeKeys) and config.uses_registry:
+        decoder, _ = _decoder(config)
+        registry = registry_of(config.registry)
+        for topic in (isinstance(config, TopicKeys) and config.topics) or ():
+            with _naming("schema", f"it does not fit the subject {topic}-value: "):
+                try:
+                    newest = registry.version(f"{topic}-value")
+                except NotFoundError:
+                    continue  # subject names may follow another rule
+                if newest.form == decoder.form:
+                    decoder.reader.check(newest)
+    if isinstance(config, EncodeKeys) and config.encode != "none":
+        to = getattr(config, "to", None)
+        source = config.encode_schema
+        with _naming("encode"):
+            if to or (source and (source.subject or source.document)):
+                _encoder(config).writer(to or "")
+            if to and config.registry.get("auto.register.schemas") != "true":
+                _encoder(config).number(to)
+
+
+def _decoder(config: DecodeKeys) -> tuple[Decoder, values.Schema | None]:
+    """Return the workers' decoder, and the schema by which Spark reads JSON."""
+    from cykafka.spark.jobs.schemas.codec import Decoder
+
+    options = tuple(sorted(config.registry.items()))
+    given = config.value_schema
+    source = given if isinstance(given, SchemaSource) else None
+    with _naming("schema"):
+        if isinstance(given, values.Schema):
+            return Decoder("json", options, None), given
+        document = _document(config, source)
+        if config.form == "json":
+            from cykafka.spark.jobs.schemas.json_schema import whole
+
+            return Decoder("json", options, None), values.read_schema(whole(document))
+        decoder = Decoder(config.form, options, document, source.message if source else "")
+        _ = decoder.reader  # raises UnfitError
+        return decoder, None
+
+
+def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
+    if source is not None and source.document is not None:
+        return source.document
+    topics = (isinstance(config, TopicKeys) and config.topics) or []
+    if source is None and len(topics) != 1:
+        raise UnfitError(
+            "is missing: the reader's schema, as a file or SUBJECT:VERSION; only a job that reads "
+            "one topic has a default, which is the latest version of the subject TOPIC-value"
+        )
+    subject = source.subject if source else f"{topics[0]}-value"
+    version = source.version if source else "latest"
+    try:
+        found = registry_of(config.registry).version(subject, version)
+    except NotFoundError as error:
+        words = f"Schema Registry does not have {subject}:{version}: {error}"
+        raise UnfitError(words) from None
+    if found.form != config.form:
+        raise UnfitError(
+            f"the subject {subject} is of {FORMS[found.form]}, expected {FORMS[config.form]}"
+        )
+    return found
+
+
+def _encoder(config: EncodeKeys) -> Encoder:
+    from cykafka.spark.jobs.schemas.codec import Encoder
+
+    options = tuple(sorted(config.registry.items()))
+    dry = bool(getattr(config, "dry_run", False))
+    return Encoder(config.encode, options, config.encode_schema, dry)
+
+
+@contextmanager
+def _naming(key: str, words: str = "") -> Iterator[None]:
+    """Convert a schema's error to a ConfigError that names the key."""
+    try:
+        yield
+    except UnfitError as error:
+        verb = "" if str(error).startswith("is missing") else ":"
+        raise ConfigError([f'key "{key}"{verb} {words}{error}']) from None
+    except ValueError as error:
+        raise ConfigError([f'key "{key}": {words}{error}']) from None

@@ -1,0 +1,1 @@
+"""Delta and Iceberg tables, and the job ``compact``."""

@@ -1,0 +1,1 @@
+"""Writing: options, tasks on the executors, and transactions."""

@@ -1,0 +1,1 @@
+"""Reading: options and columns, plans on the driver, tasks on the executors."""
