@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
+from live import live_before
 from machine import WAIT_S
 from repeated import examples
 
@@ -130,7 +131,7 @@ def no_handle_left(kafka: ModuleType) -> Iterator[None]:
         return
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     yield
     gc.collect()
     # A thread may still be destroying a client that was closed without waiting for it.

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from fixture_types import RunScript, Unique
+from live import live_before
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -214,7 +215,7 @@ def test_client_is_closed_when_its_futures_fail(waiting: Any) -> None:
         thread.join(WAIT_S)
         seen.extend([repr(client).rsplit(" ", 1)[1], live_handles()["handles"] == before - 1])
 
-    before = live_handles()["handles"]
+    before = live_before()["handles"]
     future.add_done_callback(look)
 
     assert client.close() is False
@@ -580,7 +581,7 @@ def test_requests_do_not_grow_the_process(
         return in_memory() - before
 
     ask(100)
-    handles, objects = live_handles(), len(gc.get_objects())
+    handles, objects = live_before(), len(gc.get_objects())
     # A leak of 500 bytes in each of 4400 requests would be 2.2 MB every time. The process may
     # grow by as much once, because of an earlier test.
     assert any(growth() < 2_000_000 for _ in range(3))

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from live import live_before
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -46,7 +47,7 @@ def test_records_in_flight_are_released_although_purge_is_slow(
     class Hiding(kafka.Producer):  # type: ignore[misc, name-defined]
         def __del__(self) -> None: ...
 
-    before = live_handles()
+    before = live_before()
     made = Hiding if hidden else kafka.Producer
     producer = made(
         {
@@ -84,7 +85,7 @@ def test_records_in_flight_are_released_although_purge_is_slow(
 def test_producer_in_a_cycle_releases_records_in_flight(kafka: ModuleType, topic: str) -> None:
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     watch = weakref.ref(producer)
     for _ in range(2000):
@@ -151,8 +152,7 @@ def test_producer_dropped_on_the_background_thread_releases_everything(
         delivery = producer.publish(topic, values)
         del delivery
 
-    gc.collect()
-    before = live_handles()
+    before = live_before()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -164,8 +164,7 @@ def test_producer_dropped_on_the_background_thread_releases_everything(
 def test_background_thread_releases_tokens(kafka: ModuleType, cluster: Any) -> None:
     from cykafka.testing import live_handles
 
-    gc.collect()
-    before = live_handles()
+    before = live_before()
     refs: list[weakref.ref[Any]] = []
 
     class Holding(kafka.Producer):  # type: ignore[misc, name-defined]

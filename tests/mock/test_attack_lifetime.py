@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeConsumer, MakeProducer, RunScript
+from live import live_before
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -188,8 +189,7 @@ def test_cycle_through_a_bound_method_is_released(
 
         def on_error(self, error: Any) -> None: ...
 
-    gc.collect()
-    before = live_handles()
+    before = live_before()
     producer = Owning()
     producer.produce(topic, b"x")
     assert producer.flush(WAIT_S) == 0
@@ -205,7 +205,7 @@ def test_client_closed_by_another_thread_during_its_warning_is_freed_once(
 ) -> None:
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     closers = []
 
     def close_it(message: Any, *_: Any, **__: Any) -> None:

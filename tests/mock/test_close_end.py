@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from fixture_types import Fill, MakeConsumer, WaitUntil
+from live import live_before
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -476,7 +477,7 @@ def test_close_waits_for_librdkafka_only_until_its_timeout(
     from cykafka.testing import live_handles
 
     client = stuck(kind)
-    alive = live_handles()["handles"]
+    alive = live_before()["handles"]
     started = time.monotonic()
 
     # Nothing can be lost: it has left its group, and has no records or requests.
@@ -496,7 +497,7 @@ def test_dropped_client_does_not_wait_long_for_librdkafka(
     from cykafka.testing import live_handles
 
     client = stuck(kind)
-    alive = live_handles()["handles"]
+    alive = live_before()["handles"]
     started = time.monotonic()
 
     with pytest.warns(ResourceWarning, match="was never closed"):

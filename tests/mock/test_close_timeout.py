@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
+from live import live_before
 from machine import WAIT_S
 
 from cykafka.testing import MockCluster
@@ -312,7 +313,7 @@ def test_close_returns_false_if_the_consumer_runs_out_of_time(
     """Without a timeout, the commit would wait for the dead brokers until the session ends."""
     from cykafka.testing import live_handles
 
-    before = live_handles()["handles"]
+    before = live_before()["handles"]
     mock_cluster.create_topic("t", 1)
     with kafka.Producer({"bootstrap.servers": mock_cluster.bootstrap_servers}) as producer:
         producer.produce("t", b"x", partition=0)

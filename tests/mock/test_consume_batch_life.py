@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeConsumer, MakeProducer, WaitUntil
+from live import live_before
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -55,7 +56,7 @@ def everything(batch: Any) -> tuple[Any, ...]:
 
 
 def test_messages_are_freed_with_the_batch_and_its_slices(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     batch = source.consume_batch(COUNT, WAIT_S)
     assert fetched() == before + COUNT
     part = batch[10:20]
@@ -67,7 +68,7 @@ def test_messages_are_freed_with_the_batch_and_its_slices(source: Any) -> None:
 
 
 def test_release_frees_at_once_and_for_all_slices(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     with source.consume_batch(COUNT, WAIT_S) as batch:
         part = batch[1:]
         rows = iter(batch)
@@ -87,7 +88,7 @@ def test_release_frees_at_once_and_for_all_slices(source: Any) -> None:
 
 
 def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     read = 0
     for batch in source.batches(10, 0.5):
         assert fetched() <= before + 20  # the previous one lives until the name is rebound
@@ -102,7 +103,7 @@ def test_loop_holds_one_batch_at_a_time(source: Any) -> None:
 
 
 def test_detach_releases_the_messages_and_keeps_the_data(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     batch = source.consume_batch(COUNT, WAIT_S)
     part = batch[::-3]
     whole, some = everything(batch), everything(part)
@@ -117,7 +118,7 @@ def test_detach_releases_the_messages_and_keeps_the_data(source: Any) -> None:
 
 
 def test_batches_outlive_their_consumer(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     batches = [source.consume_batch(COUNT // 4, WAIT_S) for _ in range(4)]
     part = batches[0][::2]
     before_close = [everything(batch) for batch in [*batches, part]]
@@ -132,6 +133,7 @@ def test_batches_outlive_their_consumer(source: Any) -> None:
 
 
 def test_batch_outlives_an_unclosed_consumer(kafka: Any, cluster: Any, filled: str) -> None:
+    before = live_before()["fetched"]
     consumer = kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
     consumer.assign([kafka.TopicPartition(filled, 0, 0)])
     batch = consumer.consume_batch(10, WAIT_S)
@@ -140,12 +142,12 @@ def test_batch_outlives_an_unclosed_consumer(kafka: Any, cluster: Any, filled: s
     del consumer
     with pytest.warns(ResourceWarning, match="never closed"):
         kept.clear()
-    assert fetched() == 0
+    assert fetched() == before
     assert everything(batch) == seen
 
 
 def test_close_does_not_wait_for_views(source: Any, wait_until: WaitUntil) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
     batch = source.consume_batch(COUNT, WAIT_S)
     seen = everything(batch)
     views = batch.values(copy=False)
@@ -179,6 +181,7 @@ def test_views_of_a_detached_batch_are_of_its_copy(source: Any) -> None:
 def test_threads_read_while_another_detaches_and_closes(
     kafka: Any, make_consumer: MakeConsumer, filled: str
 ) -> None:
+    before = live_before()["fetched"]
     for how in ("detach", "close", "release"):
         consumer = make_consumer()
         consumer.assign([kafka.TopicPartition(filled, number, 0) for number in range(4)])
@@ -218,7 +221,7 @@ def test_threads_read_while_another_detaches_and_closes(
         assert failures == []
         del batch, parts, threads, read
         consumer.close()
-        assert fetched() == 0
+        assert fetched() == before
 
 
 def test_close_from_another_thread_ends_the_wait_and_the_iteration(
@@ -272,7 +275,7 @@ def test_error_ends_the_wait_of_any_thread(
 
 
 def test_cycle_through_a_batch_is_collected(source: Any) -> None:
-    before = fetched()
+    before = live_before()["fetched"]
 
     class Holder:
         pass
@@ -313,7 +316,7 @@ def test_garbage_collection_may_close_the_consumer_during_a_call(
     source: Any, what: str, wait_until: WaitUntil
 ) -> None:
     """A collection may run in any allocation. Its close() must not wait for its own thread."""
-    before = fetched()
+    before = live_before()["fetched"]
     batch = source.consume_batch(COUNT, WAIT_S)
     values, keys = batch.values(), batch.keys()
     rows = iter(batch)

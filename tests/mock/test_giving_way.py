@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeConsumer, RunScript, Unique, WaitUntil
+from live import live_before
 from machine import WAIT_S, wake_up_s
 
 from cykafka.testing import MockCluster
@@ -63,7 +64,7 @@ def slow() -> Iterator[MockCluster]:
     from cykafka.testing import live_handles
 
     with MockCluster() as cluster:
-        before = live_handles()
+        before = live_before()
         yield cluster
         await_questions(before)
 
@@ -73,7 +74,7 @@ def silent() -> Iterator[str]:
     """The address of a broker that accepts connections and never answers."""
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
         await_questions(before)

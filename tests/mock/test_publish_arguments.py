@@ -7,6 +7,7 @@ import contextlib
 import gc
 from typing import Any
 
+from live import live_before
 import pytest
 from fixture_types import MakeConsumer, MakeProducer
 
@@ -78,7 +79,7 @@ REFUSED: list[Any] = [
 def test_invalid_column_is_refused_and_nothing_is_sent(
     producer: Any, topic: str, arguments: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    before = live_handles()["deliveries"]
+    before = live_before()["deliveries"]
 
     with pytest.raises(error, match=words):
         producer.publish(**{"topic": topic, "values": ["a", "b", "c"], **arguments})

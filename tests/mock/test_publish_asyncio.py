@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeProducer
+from live import live_before
 from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
@@ -118,8 +119,7 @@ def test_await_with_a_polling_thread_ends_at_once(producer: Any, topic: str) -> 
 
 def test_cancelled_await_leaks_nothing(make_producer: MakeProducer, topic: str) -> None:
     producer = make_producer({"linger.ms": 60_000})
-    gc.collect()
-    before = live_handles()["deliveries"]
+    before = live_before()["deliveries"]
 
     async def main() -> None:
         delivery = producer.publish(topic, ["a"])
@@ -273,7 +273,7 @@ def test_close_raises_the_interrupt_of_the_loop(
         monkeypatch.undo()
         await waiting
 
-    handles = live_handles()["handles"]
+    handles = live_before()["handles"]
     run(main())
     assert "closed" in repr(producer)
     assert live_handles()["handles"] == handles - 1
@@ -310,7 +310,7 @@ def test_signal_handler_at_the_end_of_close_sees_a_closed_producer(
         with pytest.raises(DeliveryError):
             await waiting
 
-    before = live_handles()
+    before = live_before()
     run(main())
     assert reports == []
     assert live_handles()["reports"] == before["reports"]

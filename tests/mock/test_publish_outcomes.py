@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeProducer, Unique
+from live import live_before
 from machine import WAIT_S
 
 import cykafka
@@ -24,8 +25,7 @@ pytestmark = pytest.mark.ours
 @pytest.fixture
 def deliveries() -> Callable[[], int]:
     """Count the live deliveries that this test made."""
-    gc.collect()
-    before = live_handles()["deliveries"]
+    before = live_before()["deliveries"]
     return lambda: live_handles()["deliveries"] - before
 
 

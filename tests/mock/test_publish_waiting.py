@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeConsumer, MakeProducer, RunScript, Unique, WaitUntil
+from live import live_before
 from machine import WAIT_S, wake_up_s
 
 from cykafka import Delivery, DeliveryError, KafkaError
@@ -319,7 +320,7 @@ def test_missing_outcome_is_an_error_after_close(make_producer: MakeProducer, to
 def test_dropped_producer_releases_everything(kafka: Any, cluster: Any, topic: str) -> None:
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     calls: list[Any] = []
     producer.publish(topic, [b"x" * 1000] * 10)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from fixture_types import Fill, MakeConsumer, MakeProducer, WaitUntil
+from live import live_before
 from machine import WAIT_S
 
 pytestmark = pytest.mark.ours
@@ -349,7 +350,7 @@ def test_cycle_never_closed_is_collected_with_a_warning(kafka: ModuleType, clust
 def test_handles_are_counted(kafka: ModuleType, make_producer: MakeProducer) -> None:
     from cykafka.testing import live_handles
 
-    before = sum(live_handles().values())
+    before = sum(live_before().values())
     producer = make_producer()
     assert sum(live_handles().values()) == before + 1
 
@@ -362,7 +363,7 @@ def test_handles_are_counted(kafka: ModuleType, make_producer: MakeProducer) -> 
 def test_failed_constructor_leaks_nothing(kafka: ModuleType, failing: str) -> None:
     from cykafka.testing import live_handles
 
-    before = live_handles()
+    before = live_before()
     for _ in range(50):
         with pytest.raises(kafka.KafkaException):
             kafka.Producer({"stats_cb": print, failing: "wrong"})

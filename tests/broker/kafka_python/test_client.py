@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from live import live_before
 import pytest
 from fixture_types import RunScript, Unique
 
@@ -220,7 +221,7 @@ def test_many_groups_share_few_consumers(client: KafkaClient, topic: str) -> Non
         (response,) = client.send_offset_fetch_request(name, [OffsetFetchRequest(topic, 0)])
         return response.offset
 
-    before = cykafka.testing.live_handles()["handles"]
+    before = live_before()["handles"]
     assert [offsets(f"{topic}-{number}") for number in range(20)] == [7] * 20
     assert cykafka.testing.live_handles()["handles"] - before <= 16
     assert offsets(f"{topic}-0") == 7

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from event_loops import eager_task, run_in
 from fixture_types import Unique
+from live import live_before
 from machine import WAIT_S
 
 from cykafka import KafkaException, Producer, TopicPartition
@@ -657,7 +658,7 @@ def test_cancelled_close_frees_a_consumer_whose_callback_still_runs(
     run: Run, reading: dict[str, Any], topic: str, wait_for: Callable[..., Any]
 ) -> None:
     async def main() -> None:
-        handles = live_handles()["handles"]
+        handles = live_before()["handles"]
         entered, leave = asyncio.Event(), asyncio.Event()
 
         async def on_revoke(consumer: AsyncConsumer, partitions: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from live import live_before
 from machine import WAIT_S
 from outcomes import code_of, open_files
 
@@ -385,8 +386,7 @@ def test_coroutine_callbacks_run_in_the_loop_and_lose_no_exception(
 def test_dropped_producer_is_freed_with_records_in_flight(
     run: Run, slow: dict[str, Any], topic: str
 ) -> None:
-    gc.collect()
-    handles = live_handles()["handles"]
+    handles = live_before()["handles"]
 
     async def main() -> None:
         AsyncProducer(slow).produce(topic, "a")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from event_loops import Loop, eager_task, run_in
+from live import live_before
 from machine import WAIT_S
 from outcomes import PURGED, code_of, open_files
 
@@ -409,7 +410,7 @@ def test_close_reports_no_records_of_the_transaction_that_it_aborts(
 def test_producer_with_records_that_waited_for_room_is_freed(
     run: Run, unreachable: dict[str, Any], topic: str, closes: bool
 ) -> None:
-    handles = live_handles()["handles"]
+    handles = live_before()["handles"]
     kept: list[weakref.ref[AsyncProducer]] = []
 
     async def main() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeConsumer, RunScript, Unique
+from live import live_before
 from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
@@ -90,7 +91,7 @@ def test_open_with_a_closed_port_fails_soon_and_leaves_nothing_open(
     connection = new_connection(
         connection__host="127.0.0.1", connection__port=dead_port, options__connect_timeout=300
     )
-    before = cykafka.testing.live_handles()["handles"]
+    before = live_before()["handles"]
     began = time.monotonic()
     with pytest.raises(ConnectionException) as caught:
         connection.open("trace-1")
@@ -151,7 +152,7 @@ def test_first_use_by_eight_threads_makes_one_client_of_each_kind(
     new_connection: MakeConnection, cluster: Any, topic: str
 ) -> None:
     connection = new_connection(connection__uri=cluster.bootstrap_servers)
-    before = cykafka.testing.live_handles()["handles"]
+    before = live_before()["handles"]
     together = threading.Barrier(8)
 
     def use(number: int) -> tuple[Any, ...]:
@@ -205,7 +206,7 @@ def test_interrupted_close_leaves_no_client(
     make_connection: MakeConnection, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.create_topic("t", 1)
-    before, threads = cykafka.testing.live_handles()["handles"], threading.active_count()
+    before, threads = live_before()["handles"], threading.active_count()
     connection = make_connection(
         connection__uri=mock_cluster.bootstrap_servers, options__request_timeout=60_000
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from live import live_before
 import pytest
 
 from cykafka import Producer
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.ours
 def test_client_that_a_signal_handler_has_made_meanwhile_is_kept(
     monkeypatch: pytest.MonkeyPatch, kind: type, make: Any
 ) -> None:
-    before = live_handles()["handles"]
+    before = live_before()["handles"]
     handles = _handles.Handles([("127.0.0.1", 1)], b"client", 5.0)
     meanwhile: list[object] = []
 

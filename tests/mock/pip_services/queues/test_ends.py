@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fixture_types import MakeProducer, Unique
+from live import live_before
 from machine import WAIT_S
 from pip_services4_commons.errors import (
     ApplicationException,
@@ -266,7 +267,7 @@ def test_subscription_whose_thread_cannot_start_leaves_no_consumer(
     make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = make_queue()
-    before = live_handles()["handles"]
+    before = live_before()["handles"]
 
     def refuse(_: Any) -> None:
         raise RuntimeError("can't start new thread")
@@ -298,7 +299,7 @@ def test_subscription_whose_start_is_interrupted_ends(
     make_queue: MakeQueue, request: pytest.FixtureRequest
 ) -> None:
     queue = make_queue()
-    before, threads = live_handles()["handles"], threading.active_count()
+    before, threads = live_before()["handles"], threading.active_count()
     request.getfixturevalue("interrupted_start")
 
     with pytest.raises(KeyboardInterrupt):

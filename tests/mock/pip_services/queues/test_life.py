@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+from live import live_before
 import pytest
 from fixture_types import Unique
 from pip_services4_commons.errors import (
@@ -35,7 +36,7 @@ def test_a_queue_is_not_open_before_it_is_opened() -> None:
 
 
 def test_a_failed_open_leaves_nothing_open(make_queue: MakeQueue) -> None:
-    before = live_handles()
+    before = live_before()
     queue = make_queue(
         opened=False, connection__uri="tcp://127.0.0.1:1", options__connect_timeout=300
     )
@@ -123,7 +124,7 @@ def test_open_works_after_close(make_queue: MakeQueue) -> None:
 
 
 def test_closed_queue_leaves_no_handles(make_queue: MakeQueue) -> None:
-    threads, handles = threading.active_count(), live_handles()
+    threads, handles = threading.active_count(), live_before()
     queue = make_queue(**ONE)
     queue.send_batch(None, bodies(2))
     received(queue, 1)
@@ -133,7 +134,7 @@ def test_closed_queue_leaves_no_handles(make_queue: MakeQueue) -> None:
 
 
 def test_close_after_unset_references_raises_and_closes(make_queue: MakeQueue) -> None:
-    handles = live_handles()
+    handles = live_before()
     queue = make_queue()
     queue.peek(None)
     queue.unset_references()
