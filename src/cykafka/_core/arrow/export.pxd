@@ -3,6 +3,7 @@ from libc.stddef cimport ptrdiff_t
 from cykafka._core.clib.csrc cimport ck_batch_t
 
 cdef class ArrowExport:
-    # The current rows: cnt messages of the batch from start on, step apart. Valid until the GIL is
-    # released or foreign code runs. Raises if the batch was released.
+    # Return the batch and set its current rows: cnt messages, step apart, beginning at start. The
+    # pointer is valid until the GIL is released or foreign code runs. Raises if the batch was
+    # released.
     cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL

@@ -1,9 +1,8 @@
-"""Consumed records as Arrow arrays: the base class of MessageBatch for Arrow's PyCapsule
-interface.
+"""ArrowExport: a base class of MessageBatch that exports consumed records as Arrow arrays.
 
-The columns are those of Spark's Kafka source, so that Spark uses an array unchanged. They are
-copied, without the GIL, into memory that C frees. The copy therefore needs neither the batch, nor
-the consumer, nor a thread with the GIL.
+The arrays have the columns of Spark's Kafka source, so Spark uses them unchanged. C copies the
+records without the GIL and frees the copy itself. The copy outlives the batch and the consumer, and
+freeing it does not need the GIL.
 """
 from cpython.pycapsule cimport (
     PyCapsule_Destructor,
@@ -46,23 +45,24 @@ cdef size_t _max_bytes = CK_ARROW_MAX_BYTES
 
 
 cdef class ArrowExport:
-    """The Arrow side of a batch."""
+    """The methods of a batch that implement Arrow's PyCapsule interface."""
 
     cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL:
         raise TypeError("there are no records in this object")
 
     def __arrow_c_schema__(self):
-        """The type of the arrays, as a capsule of Arrow's PyCapsule interface.
+        """Return the arrays' type as a PyCapsule.
 
-        It is the type of Spark's Kafka source: a struct of ``key: binary``, ``value: binary``,
-        ``topic: string``, ``partition: int32``, ``offset: int64``, ``timestamp: timestamp[us,
-        tz=UTC]`` and ``timestampType: int32`` (-1: none, 0: the producer's, 1: the broker's), all
-        of them nullable. :meth:`select` returns other columns, among them the headers.
+        The arrays have the schema of Spark's Kafka source: a struct of ``key: binary``,
+        ``value: binary``, ``topic: string``, ``partition: int32``, ``offset: int64``,
+        ``timestamp: timestamp[us, tz=UTC]`` and ``timestampType: int32`` (-1: no timestamp, 0: set
+        by the producer, 1: set by the broker). All fields are nullable. To export the headers or
+        fewer columns, call :meth:`select`.
         """
         return _schema(_DEFAULT, CK_ARROW_HEADERS)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Copy the records into one Arrow array: the capsules of its type and of the array.
+        """Copy the records into one Arrow array; return a capsule of its type and one of the array.
 
         ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call this.
 
@@ -78,15 +78,16 @@ cdef class ArrowExport:
         Raises
         ------
         OverflowError
-            A column would hold more than 2 GiB: slice the batch, or read it as a stream.
+            A column would exceed 2 GiB: slice the batch, or read it as a stream.
         ValueError
             The batch was released.
         """
         return _array(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """Copy the records into a stream of Arrow arrays: a single array, unless a column would
-        hold more than 2 GiB.
+        """Copy the records into a stream of Arrow arrays.
+
+        The stream has a single array, unless a column would exceed 2 GiB.
 
         ``pyarrow.table(batch)``, nanoarrow and DuckDB call this.
 
@@ -107,14 +108,14 @@ cdef class ArrowExport:
         return _stream(self, _DEFAULT, CK_ARROW_HEADERS, requested_schema)
 
     def select(self, *columns):
-        """Select columns, in this order, for a reader of Arrow data.
+        """Select columns to export as Arrow data, in this order.
 
         Parameters
         ----------
         *columns : str, or one iterable of str
             One or more of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
             ``timestampType`` and ``headers`` (``list<element: struct<key: string, value:
-            binary>>``, null for a record without headers). Only these are copied.
+            binary>>``, null for a record without headers). Only these columns are copied.
 
         Returns
         -------
@@ -123,7 +124,7 @@ cdef class ArrowExport:
         Raises
         ------
         ValueError
-            A column does not exist, or is named twice.
+            A column does not exist or is named twice.
 
         Examples
         --------
@@ -151,9 +152,9 @@ cdef class ArrowExport:
 
 @cython.final
 cdef class ArrowColumns:
-    """Some columns of a batch, for readers of Arrow data; comes from ``MessageBatch.select()``.
+    """Columns of a batch to export as Arrow data, from ``MessageBatch.select()``.
 
-    It keeps the batch, and copies the columns only when they are read.
+    The object keeps the batch alive, and copies the columns when a reader requests them.
     """
 
     cdef ArrowExport _batch
@@ -165,20 +166,20 @@ cdef class ArrowColumns:
 
     @property
     def columns(self):
-        """The names of the columns: a tuple of str."""
+        """The column names: a tuple of str."""
         cdef size_t i
         return tuple([ck_arrow_name(self._names[i]).decode() for i in range(self._cnt)])
 
     def __arrow_c_schema__(self):
-        """The type of the arrays: a struct of the columns, as a capsule."""
+        """Return the arrays' type, a struct of the columns, as a PyCapsule."""
         return _schema(self._names, self._cnt)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """As ``MessageBatch.__arrow_c_array__()``, with these columns."""
+        """Like ``MessageBatch.__arrow_c_array__()``, with these columns."""
         return _array(self._batch, self._names, self._cnt, requested_schema)
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """As ``MessageBatch.__arrow_c_stream__()``, with these columns."""
+        """Like ``MessageBatch.__arrow_c_stream__()``, with these columns."""
         return _stream(self._batch, self._names, self._cnt, requested_schema)
 
     def __repr__(self):
@@ -186,7 +187,7 @@ cdef class ArrowColumns:
 
 
 def set_max_bytes(size_t size=CK_ARROW_MAX_BYTES):
-    """Set the most bytes of a column; tests make it small."""
+    """Limit the bytes of a column; tests set a small limit."""
     global _max_bytes
     _max_bytes = min(size, CK_ARROW_MAX_BYTES)
 
@@ -201,7 +202,7 @@ cdef int _check(ArrowExport batch, object schema) except -1:
 
 
 cdef object _capsule(size_t size, const char *name, PyCapsule_Destructor destroy):
-    """A capsule of a struct of zeros."""
+    """Return a capsule of a zeroed struct."""
     cdef void *data = calloc(1, size)
     if data is NULL:
         raise MemoryError
@@ -233,7 +234,7 @@ cdef tuple _array(ArrowExport batch, const ck_arrow_name_t *names, size_t names_
     schema = _schema(names, names_cnt)
     capsule = _capsule(sizeof(ArrowArray), "arrow_array", _destroy_array)
     array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
-    # Last, because everything before may run foreign code, which may release the batch.
+    # Do this last: the code above may run foreign code, which may release the batch.
     rows = batch.arrow_rows(&start, &step, &cnt)
     ck_batch_ref(rows)
     with nogil:
@@ -272,7 +273,7 @@ cdef object _stream(ArrowExport batch, const ck_arrow_name_t *names, size_t name
     return capsule
 
 
-# A capsule releases its contents unless they were moved out.
+# A capsule releases its contents unless a reader has moved them out.
 
 cdef void _destroy_schema(object capsule) noexcept:
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")

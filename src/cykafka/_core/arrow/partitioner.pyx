@@ -1,4 +1,4 @@
-"""key_partitions(): the partition of each key of Arrow data."""
+"""key_partitions(): compute the partition of each key in Arrow data."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
@@ -17,7 +17,7 @@ ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t
 
 
 def key_partitions(data, str partitioner not None, int32_t partition_count):
-    """Compute the partition that a partitioner of librdkafka chooses for each key.
+    """Compute the partition that a librdkafka partitioner chooses for each key.
 
     Parameters
     ----------
@@ -26,19 +26,20 @@ def key_partitions(data, str partitioner not None, int32_t partition_count):
     partitioner : str
         A value of the configuration property ``partitioner``.
     partition_count : int
-        The number of partitions of the topic.
+        The topic's number of partitions.
 
     Returns
     -------
     bytes
-        A 32-bit integer for each key; -1: the key does not decide, as with a null.
+        One 32-bit integer per key. -1 means that the partition does not depend on the key: the key
+        is null, or the partitioner ignores it.
 
     Raises
     ------
     TypeError
-        The data is not Arrow data, or of another type.
+        The data is not Arrow data, or is neither binary nor string.
     ValueError
-        There are no partitions.
+        `partition_count` is less than 1.
     """
     cdef ArrowData arrow = ArrowData(data, "keys")
     cdef ck_column_t keys
@@ -53,7 +54,7 @@ def key_partitions(data, str partitioner not None, int32_t partition_count):
         choose = rd_kafka_msg_partitioner_murmur2
     elif partitioner in ("consistent", "consistent_random"):
         choose = rd_kafka_msg_partitioner_consistent
-        # The partition of an empty key is random, too.
+        # This partitioner also chooses a random partition for an empty key.
         shortest = partitioner == "consistent_random"
     elif partitioner in ("fnv1a", "fnv1a_random"):
         choose = rd_kafka_msg_partitioner_fnv1a

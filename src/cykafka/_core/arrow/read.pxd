@@ -15,7 +15,7 @@ cdef class ArrowData:
     cdef size_t _room
     cdef list _kept
     cdef readonly size_t cnt     # chunks
-    cdef readonly size_t length  # rows in all of them
+    cdef readonly size_t length  # rows in all chunks
 
     cdef int _read_stream(self, object capsule, str argument) except -1
     cdef int _read_array(self, object pair, str argument) except -1

@@ -1,6 +1,6 @@
 from typing import Any, Protocol, TypeAlias, final
 
-# The protocols of the Arrow PyCapsule interface, which says nothing about the type of the schema.
+# The Arrow PyCapsule interface as protocols. It does not specify the type of the schema argument.
 class _ArrowArray(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]: ...
 

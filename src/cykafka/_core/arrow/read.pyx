@@ -1,4 +1,4 @@
-"""ArrowData: columns of records from objects with Arrow's PyCapsule interface."""
+"""ArrowData: reads columns of records from objects with Arrow's PyCapsule interface."""
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -29,7 +29,7 @@ from cykafka._core.clib.csrc cimport (
 )
 from cykafka._core.common.arguments cimport plain_str, utf8
 
-# Arrow's types by the letters of the C data interface, as pyarrow names them.
+# pyarrow's type names, by the format letters of the C data interface.
 _TYPES = {
     "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16",
     "i": "int32", "I": "uint32", "l": "int64", "L": "uint64", "e": "halffloat", "f": "float",
@@ -48,18 +48,18 @@ _TIMES = "timestamp, or int64 in ms"
 _HEADERS = "list<struct<key: string, value: binary>>"
 
 
-# The collector does not track it, because it refers only to bytes.
+# The garbage collector need not track this class, because it refers only to bytes.
 @cython.final
 @cython.no_gc
 cdef class ArrowData:
-    """The data of an object: a table in chunks, or an array in chunks.
+    """A table or an array, in chunks, read from another object.
 
-    It owns the arrays and releases them when it is destroyed, so a reader of its columns must keep
-    it. The columns' memory belongs to the producer of the data, which must not change it.
+    ArrowData owns the arrays and releases them when it is destroyed, so keep it while you read its
+    columns. The columns' memory belongs to the producer of the data, which must not change it.
     """
 
     def __cinit__(self, data, str argument="data"):
-        # Try a stream first: data with both interfaces may not fit into one array.
+        # Try a stream first: if data has both interfaces, it may not fit into one array.
         self._kept = []
         give = getattr(data, "__arrow_c_stream__", None)
         if give is not None:
@@ -74,7 +74,7 @@ cdef class ArrowData:
 
     def __dealloc__(self):
         cdef size_t i
-        # Without the GIL: the producer may wait for one of its threads that needs the GIL.
+        # Release the GIL: the producer may wait for one of its threads that needs it.
         with nogil:
             for i in range(self.cnt):
                 if self._chunks[i].release is not NULL:
@@ -93,7 +93,7 @@ cdef class ArrowData:
         stream = given[0]
         given.release = NULL
         try:
-            # A producer may wait, or run its own Python code, for which it takes the GIL.
+            # The producer may block, or take the GIL to run its own Python code.
             with nogil:
                 code = stream.get_schema(&stream, &self._schema)
             if code:
@@ -133,7 +133,7 @@ cdef class ArrowData:
         return 0
 
     cdef int _reserve(self) except -1:
-        """Make room for one more chunk, which is not live yet."""
+        """Make room for one more chunk, and zero it."""
         cdef ArrowArray *grown
         if self.cnt == self._room:
             grown = <ArrowArray *>realloc(
@@ -178,7 +178,7 @@ cdef class ArrowData:
 
     cdef int _view(self, size_t chunk, object name, str argument,
                    ck_arrow_view_t *view) except -1:
-        """View a column of a table, or for None all of the data. Without chunks: only the type."""
+        """View a column of a table, or all data if name is None. Without chunks, only the type."""
         cdef ck_arrow_view_t whole
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -234,9 +234,10 @@ cdef class ArrowData:
 
     cdef int column(self, size_t chunk, object name, str argument,
                     ck_column_t *column) except -1:
-        """Read the byte strings of a chunk's column, or for name None of the array itself.
+        """Read the byte strings of a chunk's column, or of the array itself if name is None.
 
-        Without chunks this checks only the type, as numbers() and headers() do; chunk is then 0.
+        Without chunks, pass 0 as chunk: like numbers() and headers(), this then only checks the
+        type.
         """
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
@@ -249,9 +250,9 @@ cdef class ArrowData:
 
     cdef int numbers(self, size_t chunk, object name, str argument, bint times,
                      ck_numbers_t *numbers) except -1:
-        """Read the integers (with times, also timestamps) of a chunk.
+        """Read a chunk's integers and, if times is true, timestamps.
 
-        The caller sets numbers.missing, the number that stands for null.
+        The caller sets numbers.missing, the number that represents null.
         """
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
@@ -270,7 +271,7 @@ cdef class ArrowData:
 
     cdef int headers(self, size_t chunk, object name, str argument,
                      ck_headers_t *headers) except -1:
-        """Read the headers of a chunk's records."""
+        """Read the record headers in a chunk."""
         cdef ck_arrow_view_t view
         cdef ck_arrow_problem_t problem
         cdef ck_arrow_result_t result
@@ -280,8 +281,8 @@ cdef class ArrowData:
             self._refuse(result, &problem, &view, chunk, name, argument, _HEADERS)
         return 0
 
-    # All chunks as one. The items of several chunks are gathered in memory that lives as long as
-    # this object.
+    # The same for all chunks. If there are several, these methods collect the items in memory that
+    # lives as long as this object.
 
     cdef int whole_column(self, object name, str argument, ck_column_t *column) except -1:
         cdef ck_column_t part
@@ -302,7 +303,7 @@ cdef class ArrowData:
 
     cdef int whole_numbers(self, object name, str argument, bint times,
                            ck_numbers_t *numbers) except -1:
-        """As numbers(), for all chunks."""
+        """Like numbers(), for all chunks."""
         cdef ck_numbers_t part
         cdef int64_t *into
         cdef size_t i, j
@@ -358,7 +359,7 @@ cdef class ArrowData:
         return 0
 
     cdef void *_block(self, size_t cnt, size_t size) except NULL:
-        """Memory for cnt items of a size, which lives as long as this object."""
+        """Allocate memory for cnt items of this size. It lives as long as this object."""
         cdef bytes block
         if cnt > SIZE_MAX // 4 // size:
             raise MemoryError
@@ -369,14 +370,14 @@ cdef class ArrowData:
     # Methods for tests.
 
     def read_column(self, name=None):
-        """The byte strings of a column, or of the array itself: a list of bytes or None."""
+        """Return a column's byte strings, or the array's: a list of bytes or None."""
         cdef ck_column_t column
         cdef size_t i
         self.whole_column(name, "data", &column)
         return [_bytes(ck_column_get(&column, i)) for i in range(self.length)]
 
     def read_numbers(self, name=None, *, times=False, missing=-1):
-        """The numbers of a column, timestamps in ms, or of the array itself: a list of int."""
+        """Return a column's numbers, or the array's: a list of int, with timestamps in ms."""
         cdef ck_numbers_t numbers
         cdef size_t i
         numbers.missing = missing
@@ -384,7 +385,7 @@ cdef class ArrowData:
         return [ck_numbers_get(&numbers, i) for i in range(self.length)]
 
     def read_headers(self, name=None):
-        """The headers of a column, or of the array itself: a list of pairs for each record."""
+        """Return a column's headers, or the array's: one list of pairs per record."""
         cdef ck_headers_t headers
         cdef int64_t begin, end, k
         cdef size_t i
@@ -405,7 +406,7 @@ cdef bint is_arrow(object data) except -1:
 
 
 cdef void *_pointer(object capsule, const char *name, str argument) except NULL:
-    # A capsule's destructor releases its contents unless they were moved out.
+    # The capsule's destructor releases its contents unless the caller moves them out.
     if not PyCapsule_IsValid(capsule, name):
         raise TypeError(f"{argument}: expected a capsule named {name.decode()}, "
                         f"got {capsule!r:.100}")
@@ -429,7 +430,7 @@ cdef int _raise_stream(ArrowArrayStream *stream, int code, str argument) except 
 
 
 cdef void _set_wide(ck_numbers_t *numbers, const int64_t *wide) noexcept:
-    """Describe 64-bit numbers in our own memory, without nulls."""
+    """Describe 64-bit numbers without nulls, in memory that ArrowData owns."""
     cdef int64_t missing = numbers.missing
     memset(numbers, 0, sizeof(ck_numbers_t))
     numbers.missing = missing
@@ -459,7 +460,7 @@ cdef str _name(const ArrowSchema *schema):
 
 
 cdef str _type_name(const ArrowSchema *schema, int depth):
-    """The name of a type; depth limits a schema that contains itself."""
+    """Return the name of a type. depth stops the recursion if a schema contains itself."""
     cdef int64_t i
     if schema is NULL or schema.format is NULL or depth > 4:
         return "..."

@@ -1,6 +1,6 @@
-"""EnvelopeCodec: converts batches of message envelopes (of pip-services) to records and back.
+"""EnvelopeCodec: converts batches of pip-services message envelopes to records and back.
 
-Attributes are read and set with the GIL. Headers are read without it, in csrc/ck_envelope.
+The codec reads and sets attributes with the GIL. csrc/ck_envelope reads headers without it.
 """
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport (
@@ -68,7 +68,7 @@ __all__ = ["EnvelopeCodec", "EnvelopeError"]
 import_datetime()
 
 cdef enum:
-    # The attributes read, in this order.
+    # The attributes, in the order in which Gathered reads them.
     MESSAGE_ID = 0
     TRACE_ID
     MESSAGE_TYPE
@@ -78,12 +78,12 @@ cdef tuple FIELDS = ("message_id", "trace_id", "message_type", "message")
 
 
 class EnvelopeError(ValueError):
-    """A record of which no envelope can be made, or an envelope with an unreadable attribute.
+    """A record cannot be converted to an envelope, or an envelope's attribute cannot be read.
 
     Attributes
     ----------
     message : Message or None
-        The record; None if an attribute of an envelope could not be read.
+        The record; None if an envelope's attribute could not be read.
     """
 
     def __init__(self, text, message=None):
@@ -93,7 +93,7 @@ class EnvelopeError(ValueError):
 
 @cython.final
 cdef class Kept:
-    """Objects that a call or records in flight point to."""
+    """Keeps objects alive while a call or records in flight point to their data."""
 
     cdef PyObject **_items
     cdef size_t _cnt
@@ -118,7 +118,7 @@ cdef class Kept:
 
 @cython.final
 cdef class Gathered:
-    """The columns of envelopes that are sent."""
+    """The columns of the envelopes to send."""
 
     cdef size_t _cnt
     cdef ck_bytes_t *_texts[3]
@@ -126,7 +126,7 @@ cdef class Gathered:
     cdef Columns _columns
     cdef Kept _texts_kept
     cdef Kept _bodies_kept
-    # The attribute being read, for errors; -1: the error already names it.
+    # The attribute being read, for errors; -1 if the error already names it.
     cdef int _field
     cdef Py_ssize_t _i
 
@@ -173,8 +173,8 @@ cdef class Gathered:
         return 0
 
     cdef int read(self, tuple envelopes) except -1:
-        """Fill the columns. The attributes' code may do anything except change the tuple of
-        these envelopes."""
+        """Fill the columns. Reading an attribute may run any code, which cannot change this tuple.
+        """
         cdef Py_ssize_t i = 0
         try:
             for envelope in envelopes:
@@ -202,7 +202,7 @@ cdef class Gathered:
         raise TypeError(f"{where}: expected {expected}, got {type(value).__name__}")
 
     cdef int _explain(self, object envelope, object error) except -1:
-        """Raise an error that names the attribute in which `error` was raised."""
+        """Raise an error that names the attribute whose reading raised `error`."""
         field = FIELDS[self._field]
         if type(error) is UnicodeEncodeError:
             error.reason += f" in envelopes[{self._i}]: {field}"
@@ -221,7 +221,7 @@ cdef int64_t now_ms() noexcept:
 
 
 cdef enum:
-    # Up to this many records are decoded with the GIL: releasing it would cost as much.
+    # Decode up to this many records with the GIL: releasing it would cost as much.
     FEW = 4
     # The longest message type that the codec remembers, in bytes.
     LONGEST_KNOWN = 128
@@ -232,10 +232,10 @@ cdef class EnvelopeCodec
 
 @cython.final
 cdef class EnvelopeRows:
-    """Records that are converted to envelopes."""
+    """Records to convert to envelopes."""
 
     cdef EnvelopeCodec _codec
-    # The fields of each row as C reads them, and the memory that they point to.
+    # Each row's fields as C reads them, and the memory that they point to.
     cdef size_t _cnt
     cdef ck_envelope_t *_read
     cdef uint32_t *_at
@@ -244,7 +244,7 @@ cdef class EnvelopeRows:
     cdef list _kept
     cdef ck_zone_t _zone
     cdef int64_t _last_us
-    cdef object _last_time  # of _last_us
+    cdef object _last_time  # the local time of _last_us
 
     def __dealloc__(self):
         cdef size_t i
@@ -268,7 +268,7 @@ cdef class EnvelopeRows:
         return 0
 
     cdef list of_batch(self, MessageBatch batch):
-        """An envelope, or an EnvelopeError, for each row."""
+        """Return one envelope or EnvelopeError per row."""
         cdef list result = [None] * batch._cnt
         cdef ck_batch_t *records
         cdef bint collecting
@@ -285,8 +285,8 @@ cdef class EnvelopeRows:
         if err:
             raise MemoryError
         self._make_messages(batch, result)
-        # The garbage collector is off: it would run for every few hundred new objects. A run after
-        # the loop finds most of the temporary ones freed already.
+        # Disable the garbage collector, which would run after every few hundred new objects. Most
+        # temporary objects are already freed when it runs after the loop.
         collecting = PyGC_Disable()
         try:
             self._make_envelopes(result)
@@ -296,7 +296,7 @@ cdef class EnvelopeRows:
         return result
 
     cdef object of_message(self, Message message):
-        """An envelope of a Message, whose data the user may have replaced."""
+        """Convert a Message to an envelope. The user may have replaced the Message's data."""
         cdef ck_bytes_t name, value
         cdef int rank = 0
         self.allocate(1)
@@ -331,7 +331,7 @@ cdef class EnvelopeRows:
 
     @cython.cdivision(True)
     cdef int _make_messages(self, MessageBatch batch, list result) except -1:
-        """Make the Messages. The garbage collector is off, so no foreign code runs meanwhile."""
+        """Create the Messages, with the garbage collector off so that foreign code cannot run."""
         cdef HeaderBlock block = None
         cdef ck_batch_t *records
         cdef size_t at = batch._start, i
@@ -364,14 +364,14 @@ cdef class EnvelopeRows:
         return 0
 
     cdef int _make_envelopes(self, list result) except -1:
-        """Replace Messages by envelopes."""
+        """Replace the Messages with envelopes."""
         cdef Message message
         cdef size_t i = 0
         while i < self._cnt:
             try:
                 while i < self._cnt:
                     message = result[i]
-                    if message is None:  # by code that found the list among the gc's objects
+                    if message is None:  # code found the list with gc.get_objects()
                         raise RuntimeError("the list of envelopes changed while it was made")
                     result[i] = self._envelope(message, message._key, message._value,
                                                &self._read[i])
@@ -390,7 +390,7 @@ cdef class EnvelopeRows:
 
     cdef object _envelope(self, Message message, object key, object value,
                           const ck_envelope_t *read):
-        """An envelope of a record's fields. Foreign code runs only after all objects are made."""
+        """Create an envelope. Foreign code runs only after all of its attributes exist."""
         cdef object sent_time = None, message_type = None
         cdef PyTypeObject *envelope_type
         if (message._report.timestamp_type != <int>RD_KAFKA_TIMESTAMP_NOT_AVAILABLE
@@ -402,7 +402,7 @@ cdef class EnvelopeRows:
             message_type = self._known_type(read.message_type)
         envelope_type = <PyTypeObject *>self._codec._type
         envelope = envelope_type.tp_new(envelope_type, (), NULL)
-        # In the order of MessageEnvelope's __init__, so that all instances share their keys.
+        # Set them in the order of MessageEnvelope.__init__(), so that instances share dict keys.
         _set(envelope, "_MessageEnvelope__reference", message)
         _set(envelope, "trace_id", trace_id)
         _set(envelope, "message_type", message_type)
@@ -412,8 +412,7 @@ cdef class EnvelopeRows:
         return envelope
 
     cdef object _local_time(self, int64_t us):
-        """The local datetime of an instant. Neighbors often have the same, so the last one is
-        reused."""
+        """Return an instant's local datetime. Neighbors are often equal, so reuse the last one."""
         cdef ck_civil_t civil
         if self._last_time is None or us != self._last_us:
             if not ck_time_local(&self._zone, us, &civil):
@@ -425,7 +424,7 @@ cdef class EnvelopeRows:
         return self._last_time
 
     cdef object _known_type(self, ck_bytes_t text):
-        """The str of a message type; equal recent types share one str."""
+        """Return a message type as a str; equal recent types share one str."""
         cdef list recent = self._codec._known
         cdef const char *known
         cdef const unsigned char *bytes = <const unsigned char *>text.ptr
@@ -447,7 +446,7 @@ cdef class EnvelopeRows:
 
 
 cdef inline int _set(object envelope, str name, object value) except -1:
-    """setattr(), faster for a name that is interned, as every literal is."""
+    """Like setattr(), but faster. name must be interned, as every literal is."""
     if Py_TYPE(envelope).tp_setattro is NULL:
         return PyObject_SetAttr(envelope, name, value)
     return Py_TYPE(envelope).tp_setattro(envelope, name, value)
@@ -458,7 +457,7 @@ cdef inline object text_of(ck_bytes_t text):
         return None
     if not ck_utf8_is_ascii(text.ptr, text.len):
         return PyUnicode_DecodeUTF8(<const char *>text.ptr, text.len, "replace")
-    # Most texts are short and ASCII: a copy takes half the time of the decoder.
+    # Most texts are short and ASCII, and copying them takes half the time of decoding.
     made = PyUnicode_New(text.len, 127)
     memcpy(PyUnicode_DATA(made), text.ptr, text.len)
     return made
@@ -471,7 +470,7 @@ cdef inline object bytes_of(ck_bytes_t data):
 
 
 cdef inline ck_bytes_t _span(object data):
-    """The span of a bytes object."""
+    """Return the span of a bytes object; NULL for None."""
     cdef ck_bytes_t span
     span.ptr = NULL
     span.len = 0
@@ -482,7 +481,7 @@ cdef inline ck_bytes_t _span(object data):
 
 
 cdef object _plain_bytes(object data):
-    """The key or value of a Message that the user made, as bytes or None."""
+    """Convert a key, value or header that the user may have set to bytes or None."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, str):
@@ -496,11 +495,11 @@ cdef str _place(Message message):
     return f"{message._topic} [{message.partition()}] at offset {message.offset()}"
 
 
-# Message types that a codec remembers; a power of two.
+# The number of message types that a codec remembers; a power of two.
 cdef enum:
     KNOWN = 64
 
-cdef ck_bytes_t[2] NAMES  # of the headers of every record
+cdef ck_bytes_t[2] NAMES  # the header names of every record
 NAMES[0].ptr = <const char *>b"message_type"
 NAMES[0].len = 12
 NAMES[1].ptr = <const char *>b"trace_id"
@@ -509,25 +508,26 @@ NAMES[1].len = 8
 
 @cython.final
 cdef class EnvelopeCodec:
-    """Converts envelopes of one class to records and back, a batch at a time.
+    """Converts envelopes of one class to records and back, in batches.
 
     An envelope has the attributes of pip-services' MessageEnvelope: ``message_id``, ``trace_id``,
     ``message_type`` (str or None), ``message`` (bytes or None), ``sent_time`` (datetime or None)
-    and ``_MessageEnvelope__reference``. A record's key is the id, its value the message, its
-    timestamp the sent time. Type and trace id are headers.
+    and ``_MessageEnvelope__reference``. In a record, the key is the message id, the value is the
+    message and the timestamp is the sent time. The message type and trace id are headers.
 
     Parameters
     ----------
     envelope_type : type
-        The class of the decoded envelopes. The codec calls only its ``__new__``.
+        The class of the decoded envelopes. The codec creates them with ``__new__``, without
+        ``__init__``.
 
     Notes
     -----
-    Any number of threads may use a codec.
+    Any number of threads may share a codec.
     """
 
     cdef object _type
-    # Recent message types, so that equal ones share one str.
+    # Recent message types: equal types share one str.
     cdef list _known
 
     def __init__(self, envelope_type):
@@ -544,20 +544,20 @@ cdef class EnvelopeCodec:
 
     def publish(self, Producer producer not None, topic, envelopes, *, partition=None,
                 timestamp_ms=None, timeout=None):
-        """Send envelopes as records, as ``Producer.publish()`` sends a batch.
+        """Send envelopes as records, like ``Producer.publish()``.
 
         Parameters
         ----------
         producer : Producer
         topic : str or sequence of str
-            The topic of all records, or of each.
+            One topic for all records, or one per record.
         envelopes : sequence
         partition : int, optional
-            None: the ``partitioner`` chooses by the id.
+            None, the default, lets the ``partitioner`` choose by the message id.
         timestamp_ms : int, optional
-            ms since the epoch; None: now.
+            ms since the epoch. None, the default, uses the current time.
         timeout : float, optional
-            Seconds to wait for room in the queue; None: forever.
+            Seconds to wait for room in the queue. None, the default, waits forever.
 
         Returns
         -------
@@ -566,11 +566,12 @@ cdef class EnvelopeCodec:
         Raises
         ------
         TypeError
-            An object is not an envelope, or an attribute has the wrong type. The message names it.
+            An object is not an envelope, or an attribute has the wrong type. The message says
+            which.
         EnvelopeError
-            An attribute's property has raised an exception, which is the cause.
+            Reading an attribute raised an exception, which is the ``__cause__``.
         UnicodeEncodeError
-            A text has no UTF-8 form.
+            A text cannot be encoded as UTF-8.
         """
         cdef Batch batch = Batch.__new__(Batch)
         cdef ck_publish_t *publish = &batch.c
@@ -606,13 +607,13 @@ cdef class EnvelopeCodec:
         return producer._publisher.send(producer, batch, wait_ms)
 
     def to_record(self, envelope, *, timestamp_ms=None):
-        """Convert one envelope to the arguments of a record.
+        """Convert one envelope to a record's arguments.
 
         Parameters
         ----------
         envelope : object
         timestamp_ms : int, optional
-            ms since the epoch; None: now.
+            ms since the epoch. None, the default, uses the current time.
 
         Returns
         -------
@@ -651,9 +652,9 @@ cdef class EnvelopeCodec:
         Returns
         -------
         list
-            An envelope for each row. Its reference is the row's Message, its ``sent_time`` a naive
-            local datetime. An invalid row becomes an EnvelopeError, whose ``message`` is the row's
-            Message.
+            One envelope per row. The envelope's reference is the row's Message, and its
+            ``sent_time`` is a naive local datetime. If a row cannot be converted, the list contains
+            an EnvelopeError instead, with the Message as ``message``.
 
         Raises
         ------
@@ -674,12 +675,12 @@ cdef class EnvelopeCodec:
         Returns
         -------
         object
-            An envelope like those of :meth:`decode`.
+            An envelope, as from :meth:`decode`.
 
         Raises
         ------
         EnvelopeError
-            The message is not an envelope.
+            The message cannot be converted to an envelope.
         """
         self._opened()
         return self._rows().of_message(message)
