@@ -4,17 +4,17 @@ from cykafka._core.clib.csrc cimport ck_call_kind_t, ck_call_t
 from cykafka._core.client.handle cimport Handle
 
 cdef class Call:
-    # NULL: a pause, of _ms.
+    # NULL for a pause of _ms.
     cdef ck_call_t *c
     cdef Handle _handle
-    # librdkafka's timeout; -1: forever.
+    # librdkafka's timeout or the length of the pause, ms; -1: forever.
     cdef int64_t _ms
-    # How long the waiter waits; -1: until it is done.
+    # When the waiter stops waiting; -1: when the call is done.
     cdef int64_t _deadline
     cdef bint _started
     cdef bint _is_idle
-    # The watch's `emptied` that shows that the reports which came with the result are served; -1:
-    # there is no result yet.
+    # When the watch's `rounds` (flush) or `emptied` (other calls) reaches this value, the loop has
+    # served the reports that came with the result; -1: there is no result yet.
     cdef int64_t _served_at
 
     cdef bint is_started(self) noexcept

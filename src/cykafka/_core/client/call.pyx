@@ -1,8 +1,8 @@
-"""Call: a call to the brokers for which a thread waits, or an event loop.
+"""Call: a call to the brokers for which a thread or an event loop waits.
 
-Operations that consist of such calls are generators. They yield each call, and go on when it is
-done: run() waits for it in this thread, cykafka.aio in an event loop. So an operation is written
-once, for threads and for event loops.
+Operations that consist of such calls are generators. They yield each call, and continue when it is
+done. run() waits in this thread, cykafka.aio in an event loop. So each operation has one
+implementation, for threads and for event loops.
 """
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
@@ -43,27 +43,27 @@ cdef class Call:
 
     @property
     def watch(self):
-        """The Watch of the client that makes the call."""
+        """The Watch of the client that starts the call."""
         return watch_of(self._handle)
 
     @property
     def is_short(self):
-        """Whether the call must not be left: it ends within a slice, and its result counts."""
+        """Whether the waiter must wait to the end: the call is short, and its result matters."""
         return self.c is not NULL and self.c.kind >= CK_CALL_FLUSH
 
     @property
     def pause_s(self):
-        """The length of a pause, s; None for a call."""
+        """How long to pause, s; None for a call."""
         return self._ms / 1e3 if self.c is NULL else None
 
     @property
     def wait_s(self):
-        """The longest wait for a call, s; None: no limit."""
+        """How long to wait for the call, s; None: no limit."""
         return None if self._deadline < 0 else max(0, self._deadline - ck_runtime_now_ms()) / 1e3
 
     def start(self):
-        """Start it in a thread of C, which makes the watch's loop serve when it is done. Does
-        nothing if it is started already."""
+        """Start the call in a C thread, unless it is already started. When the call is done, the
+        thread makes the watch's loop serve the handle."""
         if self._started:
             return
         self._handle.check_open()
@@ -72,8 +72,8 @@ cdef class Call:
         self._started = True
 
     def is_done(self):
-        """Whether the call has ended, and the loop has served the reports that came with a flush
-        or with the end of a transaction. Raises if the handle is closed before the end."""
+        """Whether the call has ended and, after a flush or the end of a transaction, the loop has
+        served its reports. Raises if the handle closes before the call ends."""
         cdef Handle handle = self._handle
         cdef Watch watch
         if not ck_call_wait(self.c, 0):
@@ -83,8 +83,8 @@ cdef class Call:
             return True
         watch = watch_of(handle)
         if self.c.kind == CK_CALL_FLUSH:
-            # The loop's next round serves what the flush has left. The queue need not become
-            # empty: others may send records.
+            # The loop's next round serves the reports that the flush left. Do not wait for an empty
+            # queue: others may send records.
             if len(handle) == 0:
                 return True
             if self._served_at < 0:
@@ -97,7 +97,7 @@ cdef class Call:
         return watch.emptied >= self._served_at
 
     cdef int wait_here(self) except -1:
-        """Make the call, and wait in this thread."""
+        """Run the call or pause in this thread."""
         cdef Handle handle = self._handle
         cdef bint closing = handle._role.closes_later
         cdef bint done
@@ -123,14 +123,14 @@ cdef class Call:
                     break
                 handle.give_way(closing)
         elif self.c.kind >= CK_CALL_FLUSH:
-            # They last a slice, and serve the handle.
+            # Such a call lasts at most a slice, and serves the handle.
             rk = handle.enter()
             ms = <int>self._ms
             with nogil:
                 ck_call_now(self.c, rk, ms)
             handle.leave()
         elif self.c.kind < CK_CALL_SEEK:
-            # It first looks for a broker, so that Ctrl-C leaves no call behind.
+            # ask() first waits for a broker, so that Ctrl-C rarely abandons a call.
             self._started = True
             handle.ask(self.c, self._ms)
         else:
@@ -141,7 +141,7 @@ cdef class Call:
 
 
 cdef Call new_step(Handle handle, ck_call_kind_t kind, int64_t ms):
-    """A call with librdkafka's timeout in ms (-1: forever), which is not started yet."""
+    """Create a call with this librdkafka timeout, ms (-1: forever). Does not start it."""
     cdef Call step = Call.__new__(Call)
     step._handle = handle
     step._ms = ms
@@ -151,14 +151,14 @@ cdef Call new_step(Handle handle, ck_call_kind_t kind, int64_t ms):
 
 
 cdef Call idle(Handle handle, int64_t ms):
-    """A pause without serving: rd_kafka_poll() must not take a consumer's messages."""
+    """A pause that does not serve: rd_kafka_poll() must not take a consumer's messages."""
     cdef Call step = pause(handle, ms)
     step._is_idle = True
     return step
 
 
 cdef Call pause(Handle handle, int64_t ms):
-    """A pause, during which a thread serves the handle."""
+    """A pause during which the waiting thread serves the handle."""
     cdef Call step = Call.__new__(Call)
     step._handle = handle
     step._ms = ms
@@ -166,7 +166,7 @@ cdef Call pause(Handle handle, int64_t ms):
 
 
 def list_topics(Handle handle not None, topic, timeout):
-    """An operation: Handle.list_topics()."""
+    """Handle.list_topics() as an operation."""
     handle.check_handle()
     cdef Call call = new_step(handle, CK_CALL_METADATA, timeout_ms(timeout, "timeout"))
     name_topic(call.c, topic)
@@ -175,7 +175,7 @@ def list_topics(Handle handle not None, topic, timeout):
 
 
 cdef object run(object steps):
-    """Run an operation in this thread. Returns its result."""
+    """Run an operation in this thread, and return its result."""
     cdef Call step
     try:
         step = next(steps)

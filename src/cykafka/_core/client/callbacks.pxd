@@ -6,23 +6,23 @@ from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.client.role cimport Role
 
 cdef class Callbacks:
-    # The events that wait for their callbacks; the handle's, or NULL.
+    # The events that wait for their callbacks: the handle's queue, or NULL.
     cdef ck_queue_t *events
-    # error_cb, throttle_cb, stats_cb and logger, each a callable (or a logger) or None.
+    # error_cb, throttle_cb, stats_cb (each a callable or None) and logger (a logger or None).
     cdef dict _functions
     # Whether there is any callback.
     cdef bint any
     cdef TokenSource tokens
-    # An exception of a callback that ran inside librdkafka, for the next dispatch().
+    # An exception from a callback inside librdkafka; the next dispatch() raises it.
     cdef object raised
-    # Held while a thread runs callbacks, and that thread, or 0.
+    # The lock is held while a thread runs callbacks; dispatcher is that thread, or 0.
     cdef object _lock
     cdef unsigned long dispatcher
-    # The client's name and type, for logs and errors, and the fork generation it is open in.
+    # The client's name and type, for logs and errors, and the fork generation in which it is open.
     cdef str label
     cdef str kind
     cdef uint32_t generation
-    # Whether the client is closed, so that no call comes after this one.
+    # Whether the client is closed, so this call is the last to run callbacks.
     cdef bint closed
 
     cdef int configure(self, dict config) except -1

@@ -1,7 +1,7 @@
-"""Callbacks: the program's callbacks of one client, and the events that wait for them.
+"""Callbacks: runs the program's callbacks for one client.
 
-librdkafka's callbacks (csrc/ck_callback) only push events to a queue. Calls of the client then run
-the program's callbacks, one thread at a time, outside of librdkafka.
+librdkafka's callbacks (csrc/ck_callback) only push events to a queue. Calls to the client then run
+the program's callbacks outside librdkafka, one thread at a time.
 """
 import logging
 import threading
@@ -61,14 +61,14 @@ from cykafka._core.common.message cimport in_flight_destroy, in_flight_t
 from cykafka._core.common.errors import ForkedError, KafkaError
 from cykafka._core.common.naming import public
 
-# The levels of Python's logging for syslog's levels 0 to 7.
+# Python's logging levels for syslog levels 0 to 7.
 cdef tuple LOG_LEVELS = (logging.CRITICAL, logging.CRITICAL, logging.CRITICAL, logging.ERROR,
                          logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
 
 @public("cykafka")
 class ThrottleEvent:
-    """A broker has throttled the client (quota): ``broker_name``, ``broker_id`` and
+    """A broker throttled the client because of a quota: ``broker_name``, ``broker_id`` and
     ``throttle_time`` (s)."""
 
     def __init__(self, broker_name, broker_id, throttle_time):
@@ -81,17 +81,17 @@ class ThrottleEvent:
                 f"for {int(self.throttle_time * 1000)} ms")
 
 
-# The collector does not clear it, but breaks cycles in the dict of callables.
+# The garbage collector does not clear this object, but breaks cycles in its dict of callables.
 @cython.final
 @cython.no_gc_clear
 cdef class Callbacks:
-    """The callbacks of one client. The handle owns it; it has no reference to the handle."""
+    """The callbacks of one client. The handle owns this object, which does not refer to it."""
 
     def __cinit__(self):
         self._functions = {}
 
     cdef int configure(self, dict config) except -1:
-        """Take the callbacks of every client out of a configuration."""
+        """Take the callbacks that every client has out of a configuration."""
         error_cb = take_callable(config, "error_cb")
         throttle_cb = take_callable(config, "throttle_cb")
         stats_cb = take_callable(config, "stats_cb")
@@ -109,10 +109,10 @@ cdef class Callbacks:
         return self._functions["logger"] is not None
 
     cdef int install(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
-        """Let librdkafka push events to the queue. Never raises: the configuration would leak."""
+        """Make librdkafka push events to the queue. Never raises: the configuration would leak."""
         self.events = events
         rd_kafka_conf_set_opaque(conf, events)
-        # Without one of these callbacks librdkafka keeps its default.
+        # If a callback is None, keep librdkafka's default.
         if self._functions["error_cb"] is not None:
             rd_kafka_conf_set_error_cb(conf, ck_callback_error)
         if self._functions["throttle_cb"] is not None:
@@ -127,12 +127,12 @@ cdef class Callbacks:
         return 0
 
     cdef int dispatch(self, object client, Role role, int64_t deadline) except -1:
-        """Run the Python callbacks of the waiting events.
+        """Run the Python callbacks for the waiting events.
 
-        One thread at a time, so that reports come in order. While another thread runs callbacks,
-        waits for it until the deadline (-1: forever; NOW: not at all). After an exception the
-        remaining events wait for the next call, or are handled at once if the handle is closed.
-        Does nothing in a callback: the outer call continues.
+        One thread at a time runs callbacks, so that reports arrive in order. If another thread
+        runs them, wait for it until the deadline (-1: forever; NOW: not at all). If a callback
+        raises, the next call handles the remaining events, or this call if the handle is closed.
+        Inside a callback, this does nothing: the outer call continues.
         """
         cdef unsigned long me = PyThread_get_thread_ident()
         if self.raised is not None:
@@ -152,7 +152,7 @@ cdef class Callbacks:
                 wait = slice_left(deadline)
                 taken = self._lock.acquire(True, wait / 1e3)
                 if self.generation != ck_runtime_generation:
-                    raise forked_error(self.kind)  # by a signal handler: the parent owns the lock
+                    raise forked_error(self.kind)  # a signal handler forked: parent owns the lock
                 if not taken and wait == SLICE:
                     continue
             if not taken:
@@ -167,27 +167,27 @@ cdef class Callbacks:
                     except BaseException as exception:
                         if not self.closed or self.generation != ck_runtime_generation:
                             raise
-                        # A callback has closed the handle: no call comes after this one.
+                        # A callback closed the handle, so there will be no further call.
                         raised = chain(raised, exception)
                 if raised is not None:
                     raise raised
             finally:
                 self.dispatcher = 0
                 self._lock.release()
-            # Another thread may have pushed an event and skipped the lock that we held.
+            # Another thread may have pushed an event and skipped the lock, which was held.
             deadline = NOW
 
     cdef int64_t count_waiting(self) noexcept:
-        """The number of events that this thread's next dispatch() handles."""
+        """Return the number of events that this thread's next dispatch() handles."""
         if self.events is NULL or self.dispatcher == PyThread_get_thread_ident():
             return 0
         return ck_queue_length(self.events)
 
     cdef int run(self, object client, Role role) except -1:
-        """Run the callbacks of the waiting events, until one raises."""
+        """Run the callbacks for the waiting events, until one raises."""
         cdef ck_event_t *event
         while True:
-            # Check now: a Ctrl-C in the callback would lose its report.
+            # Handle Ctrl-C now: inside the callback it would lose the report.
             PyErr_CheckSignals()
             event = ck_queue_pop(self.events)
             if event is NULL:
@@ -197,10 +197,10 @@ cdef class Callbacks:
             else:
                 role.serve(client, event)
             if self.generation != ck_runtime_generation:
-                raise forked_error(self.kind)  # by a callback: the parent has the other events
+                raise forked_error(self.kind)  # a callback forked: the parent has the other events
 
     cdef int serve(self, ck_notice_t *notice) except -1:
-        """Handle an event that every client may get."""
+        """Handle an event that any kind of client may get."""
         cdef ck_event_kind_t kind = notice.event.kind
         try:
             if kind == CK_EVENT_ERROR:
@@ -238,7 +238,7 @@ cdef object _logger_of(object logger):
 
 
 cdef object forked_error(str kind):
-    """The error for a client of this kind that was made before a fork."""
+    """Create the error for a client of this kind that was created before a fork."""
     return ForkedError(f"{kind} was made before a fork: librdkafka's threads do not exist in this "
                        "process; make a new one here")
 
@@ -250,15 +250,14 @@ cdef object _text(ck_notice_t *notice):
 
 
 cdef void release_tokens(ck_queue_t *events) noexcept:
-    """Drop the reference of a destroyed rd_kafka_t to its token source."""
+    """Drop the reference that a destroyed rd_kafka_t had to its token source."""
     cdef PyObject *tokens = <PyObject *>ck_queue_attached(events, CK_SLOT_TOKENS)
     ck_queue_attach(events, CK_SLOT_TOKENS, NULL)
     Py_XDECREF(tokens)
 
 
 cdef void release_events(ck_queue_t *events) noexcept:
-    """Drop a reference to the queue of a handle. The last drop frees the waiting events,
-    too."""
+    """Drop a reference to a handle's queue. The last drop also frees the waiting events."""
     cdef ck_event_t *event
     if events is NULL:
         return
@@ -272,7 +271,7 @@ cdef void release_events(ck_queue_t *events) noexcept:
 
 
 cdef void drop_event(ck_event_t *event) noexcept:
-    """Free an event, without its callback."""
+    """Free an event without running its callback."""
     if event.kind == CK_EVENT_REPORT:
         in_flight_destroy(<in_flight_t *>event)
     elif event.kind == CK_EVENT_DELIVERY:

@@ -1,8 +1,8 @@
-"""Watch: an asyncio loop serves a handle while coroutines await its results, without a thread.
+"""Watch: lets an asyncio loop serve a handle without a thread while coroutines await its results.
 
-librdkafka writes to a pipe when its queue becomes non-empty (rd_kafka_queue_io_event_enable), and
-the loop that reads the pipe serves the queue. A queue has one such pipe, so a client belongs to
-one loop at a time. Another loop may follow when that loop is closed.
+When its queue becomes non-empty, librdkafka writes to a pipe (rd_kafka_queue_io_event_enable). The
+loop that reads the pipe serves the queue. A queue has one such pipe, so a client belongs to one
+loop at a time. When that loop is closed, another loop may use the client.
 """
 import weakref
 from asyncio import get_running_loop
@@ -30,12 +30,12 @@ from cykafka._core.client.role cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN
 cdef double LATER_S = 0.005
 
 
-# The collector does not clear a watch, nor the handle that ends it.
+# The garbage collector clears neither a watch nor the handle that ends it.
 @cython.no_gc_clear
 cdef class Watch:
-    """The loop in which coroutines await results of one handle.
+    """The loop in which coroutines await one handle's results.
 
-    Only a loop's thread calls `claim`, `add` and `remove`; any thread calls the other methods.
+    Call `claim`, `add` and `remove` only in the loop's thread, and the other methods in any thread.
     """
 
     def __cinit__(self):
@@ -50,7 +50,7 @@ cdef class Watch:
         self._awaits += 1
 
     def remove(self, loop):
-        """End one await of a loop; the inverse of `add`."""
+        """Undo one `add`, when the loop's await ends."""
         if self._loop is not loop or self._generation != ck_runtime_generation:
             return
         self._awaits -= 1
@@ -58,8 +58,8 @@ cdef class Watch:
             self._stop()
 
     cdef object running_loop(self):
-        """The running loop, which may serve the handle from now on."""
-        # Python 3.11's get_running_loop() makes a system call, a tenth of the time of a record.
+        """Return the running loop, after letting it serve the handle."""
+        # Python 3.11's get_running_loop() makes a system call: a tenth of the time per record.
         loop = self._loop
         if (loop is not None and self._claimed_by == PyThread_get_thread_ident()
                 and loop.is_running()):
@@ -74,7 +74,7 @@ cdef class Watch:
         Raises
         ------
         RuntimeError
-            Another loop uses the client, and is not closed.
+            Another loop uses the client and is not closed.
         """
         cdef Handle handle = self._handle()
         before = self._loop
@@ -95,12 +95,12 @@ cdef class Watch:
         self._awaits = 0
         try:
             loop.add_reader(ck_pipe_reader(self.pipe()), self._readable, loop)
-            # Entries that are already in the queue do not write to the pipe.
+            # For entries already in the queue, librdkafka does not write to the pipe.
             loop.call_soon(self._readable, loop)
         except:
             self._loop = None
             raise
-        if self._over:  # another thread has closed the handle by now
+        if self._over:  # another thread has closed the handle
             loop.remove_reader(ck_pipe_reader(self._pipe))
             return
         rd_kafka_queue_io_event_enable(handle._wait_queue, ck_pipe_writer(self._pipe), b"1", 1)
@@ -131,10 +131,10 @@ cdef class Watch:
 
     def _forget(self, loop):
         try:
-            # The call keeps the watch alive, which closes the pipe when it is freed.
+            # This keeps the watch, which closes the pipe when it is freed, alive until then.
             loop.call_soon_threadsafe(self._unread, loop)
         except RuntimeError:
-            # With an open loop, a signal handler has raised it.
+            # If the loop is open, a signal handler raised the error.
             if not loop.is_closed():
                 raise
 
@@ -145,19 +145,19 @@ cdef class Watch:
     # -- the coroutines that wait
 
     def join(self, waker):
-        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and at the end of
-        the watch; `loop` is the one that runs in the calling thread, or None. Join before looking
-        into the queue."""
+        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and when the watch
+        ends. `loop` is the loop that runs in the calling thread, or None. Join before you check
+        the queue."""
         self._wakers.add(waker)
         if self._over:
             waker(None)
 
     def part(self, waker):
-        """The inverse of `join`."""
+        """Undo `join`."""
         self._wakers.discard(waker)
 
     def wake_all(self):
-        """Call every waker, because a client's state has changed."""
+        """Call every waker, because the client's state has changed."""
         self.wake(None)
 
     cdef int wake(self, loop) except -1:
@@ -171,8 +171,8 @@ cdef class Watch:
     # -- serving
 
     cdef ck_pipe_t *pipe(self) except NULL:
-        """The pipe whose bytes make the loop serve the handle. It lives as long as the watch, and
-        as its other references."""
+        """Return the pipe: a byte in it makes the loop serve the handle. The watch has one
+        reference to the pipe, and calls may have others."""
         if self._pipe is NULL:
             self._pipe = ck_pipe_new()
         if self._pipe is NULL:
@@ -187,11 +187,11 @@ cdef class Watch:
         if handle is None:
             loop.remove_reader(ck_pipe_reader(self._pipe))
             return
-        if loop is not self._loop:  # a call from before it stopped
+        if loop is not self._loop:  # scheduled before the loop stopped serving
             return
         ck_pipe_empty(self._pipe)
         if handle._open_in != ck_runtime_generation:
-            self.wake(loop)  # the closing thread serves, or a coroutine of this loop
+            self.wake(loop)  # the closing thread or a coroutine of this loop serves
             return
         self._served_by = PyThread_get_thread_ident()
         try:
@@ -210,19 +210,19 @@ cdef class Watch:
             loop.call_later(LATER_S, self._readable, loop)
 
     cdef bint serves_here(self, loop) noexcept:
-        """Whether this runs in a call by which the loop serves the handle."""
+        """Whether the loop is serving the handle in this thread's current call."""
         return loop is self._loop and self._served_by == PyThread_get_thread_ident()
 
 
 cdef bint has_queue(Handle handle) noexcept:
-    """Whether the handle is not destroyed. While it closes, a loop still serves its queue: a
-    coroutine may wait for the end of the close."""
+    """Whether the handle still has its queue. A loop serves the queue even while the handle closes,
+    because a coroutine may wait for the close."""
     return (handle is not None and handle._ptr is not NULL
             and handle._generation == ck_runtime_generation)
 
 
 cdef Watch watch_of(Handle handle):
-    """The handle's watch; the first call makes it."""
+    """Return the handle's watch. The first call creates it."""
     cdef Watch watch
     if handle._watch is None:
         watch = Watch.__new__(Watch)
@@ -234,5 +234,5 @@ cdef Watch watch_of(Handle handle):
 
 
 def watch(Handle handle not None):
-    """The handle's watch, for cykafka.aio."""
+    """Return the handle's watch, for cykafka.aio."""
     return watch_of(handle)

@@ -19,9 +19,9 @@ cdef class Handle:
     cdef object __weakref__
     cdef rd_kafka_t *_ptr
     cdef ck_queue_t *_events
-    # The queue a waiting call sleeps on: yielding it wakes the call.
+    # The queue on which waiting calls sleep; rd_kafka_queue_yield() wakes one.
     cdef rd_kafka_queue_t *_wait_queue
-    # The fork generation the handle is open in; 0 while it is not open.
+    # The fork generation in which the handle is open; 0 while it is not open.
     cdef uint32_t _open_in
     cdef uint32_t _generation
     cdef int _state
@@ -33,18 +33,18 @@ cdef class Handle:
     cdef ck_loans_t *_loans
     cdef object _closed
     cdef str _label
-    # Whether destroy() has begun: then the thread that closes cannot use the rd_kafka_t either.
+    # Whether destroy() has begun. From then on, the closing thread cannot use the rd_kafka_t.
     cdef bint _destroying
-    # Whether close() does not wait for the thread that destroys, because an event loop must not.
+    # Whether close() returns before the destruction ends, because an event loop must not wait.
     cdef bint _ends_alone
-    # How often a close() has stopped the handle's calls, including closes that gave up.
+    # How often close() has stopped the handle's calls, including attempts that failed.
     cdef int64_t _stops
     cdef Callbacks _callbacks
-    # The part of this kind of client.
+    # The code for this kind of client.
     cdef Role _role
-    # confluent_kafka's text for such a client when it is closed or was never opened.
+    # confluent_kafka's error text for a client of this kind that is closed or was never opened.
     cdef str _closed_words
-    # The Watch by which asyncio's loops serve the handle; None before the first await.
+    # The Watch through which an asyncio loop serves the handle; None before the first await.
     cdef object _watch
 
     cdef int check_new(self) except -1

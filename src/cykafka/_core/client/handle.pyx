@@ -1,16 +1,16 @@
-"""Handle: the life of an rd_kafka_t, and the requests of every client.
+"""Handle: opens, uses and closes an rd_kafka_t; the base of every client.
 
-A handle is new, open, closing or closed. Every call that releases the GIL while it uses the
-rd_kafka_t is counted between `enter` and `leave`; `close` first stops new calls, then wakes and
-awaits those in flight, and only then destroys. Python callbacks run outside of counted calls
+A handle is new, open, closing or closed. Every call that uses the rd_kafka_t without the GIL counts
+itself with `enter` and `leave`. `close` first refuses new calls, then wakes the calls in flight and
+waits for them, and only then destroys the rd_kafka_t. Python callbacks run outside counted calls
 (except rebalance callbacks, see consume/membership), so a callback may close its own handle.
 
-Each kind of client has a Role (role.pyx): it handles the events of that kind, and releases
-resources before the rd_kafka_t is destroyed. Callbacks (callbacks.pyx) runs the callbacks of the
-program.
+Each kind of client has a Role (role.pyx), which handles its events and releases its resources
+before the rd_kafka_t is destroyed. Callbacks (callbacks.pyx) runs the program's callbacks.
 
-The garbage collector clears neither a handle nor a role. Python's callables are in their dicts and
-lists, where it breaks every cycle. So a handle has its parts until it is freed.
+The garbage collector clears neither a handle nor a role, so a handle keeps its parts until it is
+freed. Handles and roles store Python callables in dicts and lists, where the collector can break
+every cycle.
 """
 import atexit
 import os
@@ -136,17 +136,18 @@ cdef enum:
     NEW, OPEN, CLOSING, CLOSED
 
 cdef enum:
-    # How long the interpreter's end waits for each call or close() of another thread, and for all
-    # clients that are still being destroyed, ms.
+    # How long the interpreter's exit waits for each handle's calls, for another thread's close(),
+    # and then for all clients that are being destroyed, ms.
     EXIT_WAIT_MS = 1000
 
 cdef enum:
     # The interval between metadata requests until a broker responds, ms.
     ASK_AGAIN_MS = 100
 
-# By id, because a subclass may override comparison and hash.
+# Keyed by id, because a subclass may override comparison and hash.
 _live = weakref.WeakValueDictionary()
-# The threads between rd_kafka_new() and _live. The interpreter's end waits for them.
+# The number of threads between rd_kafka_new() and the entry in _live. The interpreter's exit waits
+# for them.
 cdef int _starting = 0
 
 
@@ -161,7 +162,7 @@ cdef class Handle:
 
     def __dealloc__(self):
         cdef bint done
-        # For handles whose class hides __del__.
+        # Destroy handles whose subclass overrides __del__.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             try:
                 self._role.release(self)
@@ -174,13 +175,13 @@ cdef class Handle:
         if self._ptr is NULL:
             release_events(self._events)
             ck_condition_destroy(self._condition)
-        # In a forked child the queue belongs to the parent, and may be locked.
+        # In a forked child, the loans belong to the parent, and their lock may be held.
         if self._generation in (0, ck_runtime_generation):
             ck_loans_destroy(self._loans)
 
     def __del__(self):
-        # Runs before the garbage collector clears anything. A weak reference may still resurrect
-        # the handle, which is then closed.
+        # This runs before the garbage collector clears anything. A weak reference may still
+        # resurrect the handle, which is then closed.
         if self._state != OPEN or self._generation != ck_runtime_generation:
             return
         if self.stop(-1):
@@ -188,7 +189,7 @@ cdef class Handle:
                 _warn_unclosed(self)
             finally:
                 try:
-                    # The collector may run in any thread, which must not wait for long.
+                    # The collector may run in any thread, so wait only briefly.
                     self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
                                  ck_runtime_now_ms() + EXIT_WAIT_MS)
                 finally:
@@ -207,17 +208,20 @@ cdef class Handle:
     # -- opening
 
     cdef int check_new(self) except -1:
-        """Call it first in every __init__; the end of __init__ completes the opening. Raises for a
-        second __init__, by another thread or by code of the configuration, which must not change
-        the state of the first."""
+        """Raise if __init__ runs twice. Call this first in every __init__, and clear _opening at the
+        end.
+
+        A second __init__, from another thread or from code in the configuration, must not change
+        the state of the first.
+        """
         if self._state != NEW or self._opening:
             raise RuntimeError(f"{_name(self)}: __init__ was called twice")
         self._opening = True
         return 0
 
     cdef rd_kafka_conf_t *new_conf(self, dict config) except NULL:
-        """A configuration with the callbacks of every client, for start(). Removes their keys from
-        the dict."""
+        """Create a configuration for start(), with the callbacks that every client has. Remove
+        their keys from the dict."""
         cdef rd_kafka_conf_t *conf
         self._callbacks.configure(config)
         config.setdefault("client.software.name", "cykafka")
@@ -225,7 +229,7 @@ cdef class Handle:
                           f"{__version__}-librdkafka-{rd_kafka_version_str().decode()}")
         if self._callbacks.has_logger():
             config["log.queue"] = True
-        if self._events is NULL:  # an earlier __init__ that raised may have made it
+        if self._events is NULL:  # an earlier __init__ that raised may have created it
             self._events = ck_queue_new()
         if self._condition is NULL:
             self._condition = ck_condition_new()
@@ -234,12 +238,12 @@ cdef class Handle:
         if self._events is NULL or self._condition is NULL or self._loans is NULL:
             raise MemoryError
         conf = conf_from(config)
-        # Nothing raises from here on: the configuration would leak.
+        # From here on, do not raise: the configuration would leak.
         self._callbacks.install(conf, self._events)
         return conf
 
     cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1:
-        """Make the rd_kafka_t, which takes the configuration over, and open the handle."""
+        """Create the rd_kafka_t, which takes ownership of conf, and open the handle."""
         global _starting
         cdef char errstr[512]
         cdef rd_kafka_error_t *error = NULL
@@ -259,15 +263,16 @@ cdef class Handle:
                 <int>err or <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
                 f"Failed to create {_name(self).lower()}: {errstr.decode('utf-8', 'replace')}"))
         self._ptr = rk
-        # librdkafka cuts a long client.id anywhere, also in the middle of a character.
+        # librdkafka may cut a long client.id in the middle of a character.
         self._label = rd_kafka_name(rk).decode("utf-8", "replace")
         self._callbacks.label = self._label
         self._callbacks.kind = _name(self)
         if tokens is not None:
-            # The rd_kafka_t calls it, so it must live as long, whatever the collector clears.
+            # The rd_kafka_t calls the token source, so it must live as long.
             Py_INCREF(tokens)
         self._generation = self._callbacks.generation = ck_runtime_generation
-        # Do all of this before the handle is open: then the interpreter's end may close it.
+        # Do all of this before the handle is open: from then on, the interpreter's exit may close
+        # it.
         self._wait_queue = self._role.wait_queue(rk)
         if self._callbacks.has_logger():
             rd_kafka_set_log_queue(rk, NULL)
@@ -285,7 +290,7 @@ cdef class Handle:
                 tokens.wait()
             except:
                 if self.begin_close():
-                    # Do not wait: oauth_cb may still run for any time.
+                    # Do not wait: oauth_cb may run for any length of time.
                     self.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms(),
                                  True)
                 raise
@@ -294,24 +299,24 @@ cdef class Handle:
     # -- calls in flight
 
     cdef rd_kafka_t *enter(self) except NULL:
-        """Count a call that uses the rd_kafka_t without the GIL, or refuse it."""
+        """Count a call that uses the rd_kafka_t without the GIL; raise if it is refused."""
         if self._open_in != ck_runtime_generation:
             self.refuse()
         self._calls += 1
         return self._ptr
 
     cdef void leave(self) noexcept:
-        # Run no Python here: the caller may have a message that a close() in another thread must
-        # see first.
+        # Never run Python code here: the caller may hold a message that a close() in another thread
+        # must see first.
         self._calls -= 1
         if self._calls == 0 and self._state == CLOSING:
             ck_condition_signal(self._condition)
 
     cdef int give_way(self, bint before) except -1:
-        """Call it between two slices of a wait outside of counted calls. It runs signal handlers
-        and raises if the handle is closed or being closed.
+        """Run signal handlers, and raise if the handle is closed or being closed.
 
-        `before` is the role's closes_later as it was when the wait began.
+        A wait outside counted calls calls this between its slices. `before` is the value that the
+        role's closes_later had when the wait began.
         """
         PyErr_CheckSignals()
         self.check_open()
@@ -320,8 +325,8 @@ cdef class Handle:
         return 0
 
     cdef int refuse(self, str words=None) except -1:
-        """Raise unless the handle is usable. It is also usable for the thread that closes it and
-        runs its callbacks."""
+        """Raise unless the handle is usable. While it closes, only the closing thread may use it,
+        because that thread runs callbacks."""
         cdef unsigned long me = PyThread_get_thread_ident()
         if exiting() and me not in (self._closer, _main_thread):
             raise SystemExit
@@ -331,8 +336,7 @@ cdef class Handle:
             raise closed_error(words, f"{_name(self)}.__init__ was not called")
         if self._generation != ck_runtime_generation:
             raise forked_error(_name(self))
-        # Once destroy() has begun, the closing thread is refused, too: a signal handler may run
-        # there.
+        # Once destroy() has begun, also refuse the closing thread, where a signal handler may run.
         if self._state == CLOSED or self._destroying:
             raise closed_error(words, f"{_name(self)} {self._label}")
         if self._state == CLOSING and self._closer != me:
@@ -344,11 +348,11 @@ cdef class Handle:
         return self._state == CLOSING
 
     cdef int dispatch(self, int64_t deadline) except -1:
-        """Run the Python callbacks of the waiting events, see Callbacks.dispatch()."""
+        """Run the Python callbacks for the waiting events; see Callbacks.dispatch()."""
         return self._callbacks.dispatch(self, self._role, deadline)
 
     cdef int after_call(self) except -1:
-        """Finish a call that served librdkafka: close if it was requested, run callbacks."""
+        """After a call that served librdkafka: run a delayed close(), then callbacks."""
         if self._role.closes_later:
             self._role.closes_later = False
             if self._role.close_timeout is None:
@@ -359,7 +363,7 @@ cdef class Handle:
         return self.check_open()
 
     cdef int slice_ms(self, int64_t deadline) noexcept:
-        """Return the longest next wait in ms: -1 for forever, 0 after the deadline."""
+        """Return the longest time to wait next, ms: -1 for no limit, 0 after the deadline."""
         cdef int64_t left = -1
         if deadline >= 0:
             left = max(deadline - ck_runtime_now_ms(), 0)
@@ -371,16 +375,17 @@ cdef class Handle:
     # -- closing
 
     cdef bint begin_close(self, int64_t deadline=-1) except -1:
-        """Stop new calls and wait for those in flight. False if there is nothing left to close.
+        """Refuse new calls and wait for the calls in flight. Return False if there is nothing to
+        close.
 
-        Raises _TIMED_OUT after the deadline. The handle is then open again, but the calls that it
-        has woken raise ClosedError.
+        Raises _TIMED_OUT after the deadline. The handle is then open again, but the calls that
+        this close woke raise ClosedError.
         """
         while True:
             if self._state in (NEW, CLOSED):
                 return False
             if self._generation != ck_runtime_generation:
-                # The handle belongs to the parent: do not use it here, nor free it.
+                # The handle belongs to the parent: neither use nor free it here.
                 self._state = CLOSED
                 self._callbacks.closed = True
                 return False
@@ -389,7 +394,7 @@ cdef class Handle:
                     raise RuntimeError(f"{_name(self)}: close() cannot be called from oauth_cb, "
                                        "because it may wait for the thread that runs oauth_cb")
                 try:
-                    # Give the calls time to end, even if the deadline is over.
+                    # Give the calls time to end, even after the deadline.
                     if self.stop(-1 if deadline < 0
                                  else max(deadline, ck_runtime_now_ms() + 2 * SLICE)):
                         if self._calls:
@@ -401,19 +406,20 @@ cdef class Handle:
                     raise
                 continue
             if PyThread_get_thread_ident() in (self._closer, self._callbacks.dispatcher):
-                # This is a callback of that close(), or a callback for which it waits.
+                # That close() runs this callback or waits for it.
                 return False
-            # In slices, because the event may stay unset if a signal handler raises in its set().
+            # Wait in slices: if a signal handler raises inside set(), the event may stay unset.
             wait = slice_left(deadline)
             if not self._closed.wait(wait / 1e3) and wait < SLICE:
                 raise _not_closed(self, "another thread is still closing it")
 
     cdef int stop(self, int64_t deadline) except -1:
-        """Refuse new calls, and wake the calls in flight until all have left.
+        """Refuse new calls, and wake the calls in flight until all have returned, or until the
+        deadline.
 
         Returns 0 if another thread is already closing.
         """
-        closed = threading.Event()  # Python code: another thread may run
+        closed = threading.Event()  # Python code, during which another thread may run
         if self._state != OPEN:
             return 0
         self._closed = closed
@@ -422,19 +428,19 @@ cdef class Handle:
         self._stops += 1
         self._open_in = 0
         while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
-            # One waiting call consumes a yield, and a call that was about to wait misses it. So
-            # repeat the yield until all calls have left.
+            # A yield wakes only one waiting call, and none that is about to wait. So repeat it
+            # until all calls have returned.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)
                 self._role.wake(self._events)
                 ck_condition_wait(self._condition, 5)
             PyErr_CheckSignals()
             if self._generation != ck_runtime_generation:
-                self.refuse()  # the signal handler has forked: the calls belong to the parent
+                self.refuse()  # a signal handler forked: the calls belong to the parent
         return 1
 
     cdef int abandon_close(self) except -1:
-        """Open the handle again after begin_close() (Ctrl-C came before anything was lost)."""
+        """Reopen the handle, because the close failed before anything was lost."""
         self._state = OPEN
         self._open_in = self._generation
         self._closed.set()
@@ -445,19 +451,19 @@ cdef class Handle:
         watch = self._watch
         self._watch = None
         if watch is not None:
-            # Do this here: the watch may not find a handle that the collector frees.
+            # Do this here: the watch may not find a handle that is being freed.
             rd_kafka_queue_io_event_enable(self._wait_queue, -1, NULL, 0)
-            watch.end()  # calls the event loop: Python code, which may raise
+            watch.end()  # calls the event loop's Python code, which may raise
         return 0
 
     cdef int destroy(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
                      bint signals=False) except -1:
-        """The last step of closing: free the rd_kafka_t. The handle is closed even if this
-        raises; the arguments are those of free()."""
+        """Free the rd_kafka_t: the last step of closing. The handle is closed even if this raises.
+        For the arguments see free()."""
         cdef bint done = False
         self._destroying = True
         try:
-            if self._generation == ck_runtime_generation:  # else code in this method has forked
+            if self._generation == ck_runtime_generation:  # else code in this method forked
                 try:
                     self._role.release(self)
                 finally:
@@ -482,7 +488,7 @@ cdef class Handle:
 
     cdef object finish_close(self, int flags, rd_kafka_queue_t *closing, int64_t deadline,
                              object raised):
-        """The last steps of a close(). Returns `raised`, with the exceptions of callbacks and
+        """Run the last steps of a close(). Return `raised`, with the exceptions of callbacks and
         signal handlers chained to it."""
         try:
             self.destroy(flags, closing, deadline, True)
@@ -498,13 +504,13 @@ cdef class Handle:
 
     cdef int free(self, int flags, rd_kafka_queue_t *closing, int64_t deadline, bint signals,
                   bint *done) except -1:
-        """Let a thread destroy the rd_kafka_t, and wait until the deadline (-1: forever). The
-        thread first serves `closing` until a consumer has left its group (NULL: nothing).
+        """Destroy the rd_kafka_t in a new thread, and wait for it until the deadline (-1: forever).
 
-        Sets *done if it is destroyed. If not, the thread continues alone. It also continues alone
-        if signal handlers may run (`signals`) and one raises, and if the wait may be long: the
-        application may keep views of messages for any time, and a call to the brokers may be in
-        progress.
+        The thread first serves `closing` (NULL: nothing) until the consumer has left its group.
+        `signals` says whether to run signal handlers during the wait. Sets *done if the rd_kafka_t
+        is destroyed. Otherwise the thread continues alone: after the deadline, after a signal
+        handler raises, or if the wait may be long because the application keeps views of messages
+        or a broker request is in progress.
         """
         cdef rd_kafka_t *rk = self._ptr
         cdef ck_queue_t *events = self._events
@@ -516,7 +522,7 @@ cdef class Handle:
         done[0] = False
         self._ptr = NULL
         self._loans = NULL
-        # The rd_kafka_t may outlive this object, so its callbacks must not find it any more.
+        # The rd_kafka_t may outlive this object, so its callbacks must no longer find the object.
         ck_queue_attach(events, CK_SLOT_CLIENT, NULL)
         ck_queue_keep(events)
         with nogil:
@@ -526,8 +532,9 @@ cdef class Handle:
             if end is NULL and (waits or (may_wait and ck_loans_settle(loans))):
                 ck_end_now(rk, flags, closing, loans)
                 done[0] = True
-        # If there is no new thread and this one must not wait, the rd_kafka_t leaks: no deadlock.
-        # Usually librdkafka's threads end at once. Give them time even if the deadline is over.
+        # If there is no new thread and this one must not wait, leak the rd_kafka_t: a wait could
+        # deadlock. librdkafka's threads usually end at once, so wait briefly even after the
+        # deadline.
         if deadline >= 0:
             deadline = max(deadline, ck_runtime_now_ms() + 2 * SLICE)
         try:
@@ -537,10 +544,10 @@ cdef class Handle:
                 if signals:
                     PyErr_CheckSignals()
                     if self._generation != ck_runtime_generation:
-                        break  # the signal handler has forked: the rest belongs to the parent
+                        break  # a signal handler forked: the rest belongs to the parent
         finally:
             if end is not NULL and self._generation == ck_runtime_generation:
-                # In a close(), which runs callbacks: let _settle_later() run the others.
+                # Let _settle_later() run the callbacks that this close() does not run.
                 if signals and ck_delivery_is_pending(events):
                     Py_INCREF(self)
                     ck_queue_attach(events, CK_SLOT_HANDLE, <PyObject *>self)
@@ -555,10 +562,10 @@ cdef class Handle:
                 release_events(events)
         return 0
 
-    # -- requests to the brokers
+    # -- broker requests
 
     cdef int check_open(self) except -1:
-        """Raise if the handle is closed. Calls for each record have this line themselves."""
+        """Raise if the handle is closed. Calls that run per record inline this check."""
         if self._open_in != ck_runtime_generation:
             self.refuse()
         return 0
@@ -572,11 +579,11 @@ cdef class Handle:
     cdef int ask(self, ck_call_t *call, int64_t timeout) except -1:
         """Run a blocking librdkafka call to the brokers. timeout is in ms; -1 waits forever.
 
-        Ctrl-C or a close() ends the wait. The call then continues in its own thread, which drops
-        the result.
+        Ctrl-C or a close() ends the wait. The call continues in its own thread, which drops the
+        result.
         """
         cdef int64_t deadline = deadline_after(timeout)
-        # Wait for a broker's response before the first call, so that Ctrl-C abandons none.
+        # First wait until a broker responds, so that Ctrl-C rarely abandons a call.
         if call.partitions is NULL or call.partitions.cnt > 0:
             rd_kafka_mem_free(NULL, self.await_cluster_id(deadline))
         if deadline >= 0:
@@ -585,8 +592,8 @@ cdef class Handle:
         return self.await_call(call)
 
     cdef char *await_cluster_id(self, int64_t deadline) except? NULL:
-        """The cluster's id, which the caller frees; NULL on timeout or if the brokers do not send
-        it."""
+        """Return the cluster id, which the caller frees. NULL on timeout, or if the brokers do not
+        send it."""
         cdef bint closing = self._role.closes_later
         cdef const rd_kafka_metadata_t *metadata
         cdef char *c_id
@@ -599,7 +606,7 @@ cdef class Handle:
             with nogil:
                 c_id = rd_kafka_clusterid(rk, ms)
             self.leave()
-            # The call returns early without an id only if the answering broker has no cluster id.
+            # The call returns early without an id only if the responding broker has no cluster id.
             if c_id is not NULL or (ms == SLICE and ck_runtime_now_ms() < started + SLICE // 2):
                 return c_id
             ms = slice_left(deadline)
@@ -607,13 +614,13 @@ cdef class Handle:
                 return NULL
             self.give_way(closing)
             # The first request makes a new consumer connect at once. Otherwise it may connect only
-            # when it looks for its group's coordinator the second time. Later requests are needed
-            # because a broker that has just started, or has been fenced, may name no brokers in
-            # its first answer. librdkafka drops such an answer, and requests no other for minutes.
+            # when it looks for its group's coordinator a second time. Repeat the request: a broker
+            # that has just started, or is fenced, may respond without any brokers. librdkafka drops
+            # such a response, and does not repeat the request for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:
-                    # An answer after the timeout counts, too: librdkafka keeps the id.
+                    # librdkafka also keeps the id from a response after the timeout.
                     if rd_kafka_metadata(rk, 0, NULL, &metadata, ms if asked else 0) == 0:
                         rd_kafka_metadata_destroy(metadata)
                 self.leave()
@@ -639,7 +646,7 @@ cdef class Handle:
                 done = ck_call_wait(call, SLICE)
             if done:
                 if call.err and self._open_in != ck_runtime_generation:
-                    self.refuse()  # a close() has made librdkafka end the call
+                    self.refuse()  # a close() made librdkafka end the call
                 return 0
             self.give_way(closing)
 
@@ -649,10 +656,11 @@ cdef class Handle:
         Parameters
         ----------
         topic : str, optional
-            Only this topic. The request may create it if the broker's
+            Only this topic. The request may create the topic if the broker's
             ``auto.create.topics.enable`` and the client's ``allow.auto.create.topics`` are true.
         timeout : float, optional
-            Seconds; forever by default. Ctrl-C interrupts the wait within 0.1 s.
+            Seconds to wait. None, the default, waits forever. Ctrl-C interrupts the wait within
+            0.1 s.
 
         Returns
         -------
@@ -681,8 +689,8 @@ cdef class Handle:
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for a broker's response; forever by default. Ctrl-C interrupts the wait
-            within 0.1 s.
+            Seconds to wait for a broker's response. None, the default, waits forever. Ctrl-C
+            interrupts the wait within 0.1 s.
 
         Raises
         ------
@@ -705,12 +713,12 @@ cdef class Handle:
         Returns
         -------
         dict of str to str or None
-            Every property of librdkafka, by each of its names, with its value in librdkafka's
-            spelling. None if there is no value, and for callbacks. ``"[redacted]"`` for secrets,
-            set or not; URLs are without user, password and query.
+            Every librdkafka property, under each of its names, with its value as librdkafka spells
+            it. None for callbacks and properties without a value. Secrets, even if not set, are
+            ``"[redacted]"``. URLs lack the user, password and query.
         """
-        # Python code (a signal handler, a finalizer) may close the client. So run none of it in a
-        # counted call, for which the close would wait.
+        # Python code (a signal handler, a finalizer) may close the client. So do not run it in a
+        # counted call: the close would wait for the call.
         return {key: "[redacted]" if is_secret(key) else without_url_secrets(self.property(key))
                 for key in sorted(known_properties())}
 
@@ -722,7 +730,7 @@ cdef class Handle:
             self.leave()
 
     def set_sasl_credentials(self, username, password):
-        """Use these SASL credentials from the next connection on (PLAIN and SCRAM).
+        """Use these SASL credentials for new connections (PLAIN and SCRAM).
 
         Open connections keep the old credentials.
 
@@ -734,7 +742,7 @@ cdef class Handle:
         Raises
         ------
         TypeError, ValueError
-            The message does not contain the credentials.
+            The error messages never contain the credentials.
         """
         self.check_handle()
         cdef bytes name = credential(username, "username")
@@ -753,8 +761,8 @@ cdef str _name(Handle handle):
 
 
 cdef void _has_ended(void *opaque) noexcept nogil:
-    # Runs in the thread that has destroyed an rd_kafka_t; see free(). At the interpreter's end the
-    # GIL may be unavailable, and Python's objects end with the process.
+    # Runs in the thread that has destroyed an rd_kafka_t; see free(). While the interpreter exits,
+    # the GIL may be unavailable, so leave Python's objects to the end of the process.
     cdef ck_queue_t *events = <ck_queue_t *>opaque
     cdef ck_event_t *event
     if not exiting():
@@ -778,22 +786,22 @@ cdef void _settle_later(ck_queue_t *events) noexcept with gil:
         ck_queue_attach(events, CK_SLOT_HANDLE, NULL)
         _run_left(<Handle>closed)
         if (<Handle>closed)._generation != ck_runtime_generation:
-            return  # a callback has forked: the rest belongs to the parent
+            return  # a callback forked: the rest belongs to the parent
         Py_XDECREF(closed)
     release_tokens(events)
     release_events(events)
 
 
 cdef void _run_left(Handle handle) noexcept:
-    """Run the callbacks of the batches that librdkafka had until its destruction. Print their
-    exceptions, because no call of the program can raise them."""
+    """Run the callbacks of the batches that librdkafka still had when it was destroyed. Print their
+    exceptions, because the program has no call that could raise them."""
     while handle._generation == ck_runtime_generation:
         try:
             handle.dispatch(NOW)
             return
         except BaseException as exception:
             if isinstance(exception, ForkedError) and handle._generation != ck_runtime_generation:
-                return  # a callback has forked, and this is the child
+                return  # a callback forked, and this is the child
             # dispatch() has chained the exceptions of all callbacks.
             raised = [exception]
             while raised[-1].__context__ is not None and len(raised) < MAX_CONTEXTS:
@@ -803,7 +811,7 @@ cdef void _run_left(Handle handle) noexcept:
 
 
 cdef object closed_error(str words, str note):
-    """A ClosedError with exactly these words, because programs compare them."""
+    """Create a ClosedError with exactly these words, because programs compare them."""
     error = ClosedError(words)
     error.add_note(note)
     return error
@@ -842,25 +850,25 @@ def _set_main_thread():
 
 cdef unsigned long _main_thread = 0
 _set_main_thread()
-# In a child the thread that forked is the main one.
+# In a forked child, the thread that forked is the main thread.
 os.register_at_fork(after_in_child=_set_main_thread)
 
 
 @atexit.register
 def _at_exit():
-    """Destroy the handles that are still open, because librdkafka's threads must not outlive the
-    objects that they use.
+    """Destroy the open handles, because librdkafka's threads must not outlive the objects that they
+    use.
 
     Daemon threads that wait in a call get SystemExit, which ends a thread silently. Clients that
-    are being destroyed already get EXIT_WAIT_MS to end.
+    are already being destroyed get EXIT_WAIT_MS to end.
     """
     cdef int64_t deadline = ck_runtime_now_ms() + EXIT_WAIT_MS
     runtime.ck_runtime_exiting = True
     while _starting and ck_runtime_now_ms() < deadline:
-        threading.Event().wait(0.001)  # a daemon thread is making a client
-    # The warnings about open clients run the program's code, which may make a client, as a log
-    # handler that sends to Kafka does. Other threads may free clients: valuerefs() is a copy.
-    ended = {}  # by id; the references stay alive, so that no id is reused
+        threading.Event().wait(0.001)  # a daemon thread is creating a client
+    # Warnings about open clients run the program's code, which may create clients: a log handler
+    # may send to Kafka. Other threads may free clients, so iterate over valuerefs(), a copy.
+    ended = {}  # by id; keeps the references alive, so that their ids are not reused
     while left := [reference for reference in _live.valuerefs() if id(reference) not in ended]:
         for reference in left:
             ended[id(reference)] = reference
@@ -872,17 +880,17 @@ def _at_exit():
 
 
 cdef bint exiting() noexcept nogil:
-    """Whether the interpreter is ending."""
+    """Whether the interpreter is exiting."""
     return runtime.ck_runtime_exiting
 
 
 cdef void _end(Handle handle) noexcept:
-    # Cython prints an exception (Ctrl-C, or a filter that makes the warning an error); then the
-    # next handle follows.
+    # If this raises (Ctrl-C, or a filter that turns the warning into an error), Cython prints the
+    # exception, and the caller continues with the next handle.
     if handle._generation != ck_runtime_generation:
         return
     if handle._state == CLOSING and handle._closer != PyThread_get_thread_ident():
-        # Another thread is closing it, and cannot complete that after Python's end.
+        # Another thread is closing it, and cannot finish after Python exits.
         if not handle._closed.wait(EXIT_WAIT_MS / 1e3):
             _warn_closing(handle)
     if handle._state != OPEN or not handle.stop(ck_runtime_now_ms() + EXIT_WAIT_MS):
@@ -890,7 +898,7 @@ cdef void _end(Handle handle) noexcept:
     try:
         _warn_unclosed(handle)
     finally:
-        # Do not free a handle under a call that cannot be woken: leak it.
+        # If a call could not be woken, leak the handle, because the call still uses it.
         if not handle._calls:
             # Do not wait here: ck_end_all() waits for all slow handles together.
             handle.destroy(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL, ck_runtime_now_ms())

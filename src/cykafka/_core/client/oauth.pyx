@@ -1,6 +1,7 @@
-"""SASL OAUTHBEARER tokens from a Python callback (KIP-255), on librdkafka's background thread.
+"""TokenSource: gets SASL OAUTHBEARER tokens from a Python callback (KIP-255).
 
-The refresh needs no poll(): librdkafka's own thread takes the GIL and calls `oauth_cb`.
+librdkafka's background thread takes the GIL and calls `oauth_cb`, so refreshing a token does not
+need poll().
 """
 import math
 import threading
@@ -28,26 +29,27 @@ from cykafka._core.common.arguments cimport hidden_utf8
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 
-# The longest wait of a constructor for the first token, s.
+# How long a constructor waits for the first token, s.
 _FIRST_TOKEN_TIMEOUT = 10
 
 
 cdef class TokenSource:
-    """Calls `oauth_cb` and hands its tokens to librdkafka."""
+    """Calls `oauth_cb` and passes its tokens to librdkafka."""
 
     def __cinit__(self, callback):
         self._callback = callback
         self._first = threading.Event()
 
     cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1:
-        """Call it before rd_kafka_new(). The handle keeps it as long as its rd_kafka_t."""
+        """Call this before rd_kafka_new(). The handle keeps this object as long as the rd_kafka_t.
+        """
         ck_queue_attach(events, CK_SLOT_TOKENS, <void *>self)
         rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, _on_refresh)
         rd_kafka_conf_enable_sasl_queue(conf, 1)
         return 0
 
     cdef int wait(self) except -1:
-        """Call it after rd_kafka_new(): wait for the first token if the client uses SASL."""
+        """Wait for the first token. Call this after rd_kafka_new()."""
         if not self._first.wait(_FIRST_TOKEN_TIMEOUT):
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
@@ -61,7 +63,7 @@ cdef class TokenSource:
         return 0
 
     cdef int check(self) except -1:
-        """Raise the exception of oauth_cb since the last call, if any."""
+        """If oauth_cb has raised since the last call, raise its exception."""
         if self._raised is not None:
             raised = self._raised
             self._raised = None
@@ -74,7 +76,7 @@ cdef class TokenSource:
             self._failure = None
         except BaseException as failure:
             self._failure = self._raised = failure
-            # librdkafka requests a token again in 10 s.
+            # librdkafka retries in 10 s.
             words = f"oauth_cb: {_text(failure)}".encode(errors="replace")
             rd_kafka_oauthbearer_set_token_failure(rk, words)
         finally:
@@ -83,7 +85,7 @@ cdef class TokenSource:
 
 
 cdef void _on_refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept nogil:
-    # At the interpreter's end the GIL may be unavailable, and no client needs a token any more.
+    # While the interpreter exits, the GIL may be unavailable, and clients need no more tokens.
     if not runtime.ck_runtime_exiting:
         _refresh(rk, config, opaque)
 
@@ -98,7 +100,7 @@ cdef void _refresh(rd_kafka_t *rk, const char *config, void *opaque) noexcept wi
 
 
 cdef str _text(object failure):
-    """The type and the text of an exception; its __str__ may raise."""
+    """Return an exception's type and, unless its __str__ raises, its text."""
     name = type(failure).__name__
     try:
         return f"{name}: {failure}"
@@ -144,14 +146,14 @@ cdef int _set_token(rd_kafka_t *rk, object result) except -1:
         free(c_extensions)
     if err:
         words = errstr.decode("utf-8", "replace")
-        for secret in (token, *encoded[1::2]):  # librdkafka quotes a value that it refuses
+        for secret in (token, *encoded[1::2]):  # librdkafka quotes values that it rejects
             words = words.replace(secret.decode(), "[redacted]") if secret else words
         raise ValueError(f"oauth_cb: {words}")
     return 0
 
 
 cdef bytes _plain(object text, str what):
-    """The UTF-8 form of a part of a token; errors do not show it."""
+    """Encode a part of a token as UTF-8. Errors never show it."""
     if not isinstance(text, str):
         raise TypeError(f"oauth_cb: expected a str as {what}, got {type(text).__name__}")
     if "\0" in text:

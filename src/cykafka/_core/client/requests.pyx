@@ -1,4 +1,4 @@
-"""Requests: arguments and responses of calls to the brokers (csrc/ck_call)."""
+"""Convert arguments and responses of calls to the brokers (csrc/ck_call)."""
 from libc.string cimport strdup
 
 from cykafka._core.clib.csrc cimport ck_call_kind_t, ck_call_new, ck_call_t
@@ -9,7 +9,7 @@ from cykafka._core.common.partition cimport c_name
 
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
-    """A call for Handle.ask(); the caller ends it with ck_call_leave()."""
+    """Create a call for Handle.ask(). The caller ends it with ck_call_leave()."""
     cdef ck_call_t *call = ck_call_new(kind)
     if call is NULL:
         raise MemoryError
@@ -17,7 +17,7 @@ cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
 
 
 cdef int name_topic(ck_call_t *call, object topic) except -1:
-    """Set the topic of a request for metadata; None: all topics."""
+    """Set the topic of a metadata request; None: all topics."""
     if topic is None:
         return 0
     if not isinstance(topic, str):
@@ -28,7 +28,7 @@ cdef int name_topic(ck_call_t *call, object topic) except -1:
 
 
 cdef object cluster_of(ck_call_t *call):
-    """The response to a metadata request."""
+    """Convert the response to a metadata request."""
     check_doing(call.err, "Failed to get metadata")
     cluster = metadata_from(call.metadata)
     cluster.cluster_id = None if call.cluster_id is NULL else call.cluster_id.decode()
@@ -37,7 +37,7 @@ cdef object cluster_of(ck_call_t *call):
 
 
 cdef char *copied(const char *text) except NULL:
-    """A copy for a ck_call_t, which frees it."""
+    """Copy a text for a ck_call_t, which frees the copy."""
     cdef char *copy = strdup(text)
     if copy is NULL:
         raise MemoryError
@@ -45,7 +45,7 @@ cdef char *copied(const char *text) except NULL:
 
 
 cdef bytes credential(object text, str argument):
-    """The UTF-8 form of a credential; errors do not show it."""
+    """Encode a credential as UTF-8. Errors never show it."""
     encoded = hidden_utf8(str_argument(text, argument), argument)
     if b"\0" in encoded:
         raise ValueError(f"{argument}: it has a NUL character in it")

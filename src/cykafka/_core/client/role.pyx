@@ -1,4 +1,4 @@
-"""Role: what a producer, a consumer and an admin client do differently in a client's life."""
+"""Role: the parts of a Handle that differ between producers, consumers and admin clients."""
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -8,49 +8,49 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_queue_get_main, rd_kafka_que
 
 @cython.no_gc_clear
 cdef class Role:
-    """The part of one kind of client. The handle owns it; it has no reference to the handle."""
+    """The code for one kind of client. The handle owns its Role, which does not refer to it."""
 
     def __cinit__(self, *args):
         self._inside = {}
 
     cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
-        """The queue that waiting calls sleep on, with a reference for the caller."""
+        """Return the queue on which waiting calls sleep. The caller owns the reference."""
         return rd_kafka_queue_get_main(rk)
 
     cdef void wake(self, ck_queue_t *events) noexcept nogil:
-        """End waits of calls in flight that the wait queue does not end."""
+        """Wake calls in flight that do not sleep on the wait queue."""
 
     cdef int serve(self, object client, ck_event_t *event) except -1:
         """Handle an event that only clients of this kind get."""
         return 0
 
     cdef int serve_loop(self, object client) except -1:
-        """Handle what an event loop has found in the wait queue, without waiting. Returns when
-        the loop should call again. A consumer does nothing: the coroutines that wait for
-        messages take them, and run callbacks."""
+        """Handle the wait queue's entries for an event loop, without waiting. Return NOT_AGAIN,
+        AGAIN_SOON or AGAIN_LATER. A consumer does nothing: the coroutines that wait for messages
+        take them and run callbacks."""
         return NOT_AGAIN
 
     cdef int64_t undelivered(self, object client) noexcept:
-        """The number of messages that the client has not delivered yet."""
+        """Return the number of messages that the client has not delivered yet."""
         return 0
 
     cdef int release(self, object client) except -1:
-        """Release resources before the rd_kafka_t is destroyed. May be called more than once."""
+        """Release resources before the rd_kafka_t is destroyed. May run more than once."""
         return 0
 
     cdef int ended(self, object client) except -1:
-        """Called after the close: the rd_kafka_t is destroyed, or a thread will destroy it."""
+        """Run after a close, when the rd_kafka_t is destroyed or a thread will destroy it."""
         return 0
 
     cdef int abandon(self, object client) except -1:
-        """Handle the waiting events of a client that the program has dropped without a close, as
-        far as callbacks of the program need not run."""
+        """Handle the waiting events of a client that the program dropped without closing it. Skip
+        the program's callbacks."""
         return 0
 
-    # Counted calls during which Python code runs: callbacks of librdkafka, signal handlers.
+    # Counted calls that run Python code: callbacks from librdkafka, signal handlers.
 
     cdef bint is_in_callback(self) except -1:
-        """Whether this thread is inside such a call: it must not wait for itself."""
+        """Whether this thread is inside such a call, and so must not wait for its end."""
         return len(self._inside) > 0 and PyThread_get_thread_ident() in self._inside
 
     cdef int enter_callback(self) except -1:
