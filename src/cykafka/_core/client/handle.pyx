@@ -208,8 +208,8 @@ cdef class Handle:
     # -- opening
 
     cdef int check_new(self) except -1:
-        """Raise if __init__ runs twice. Call this first in every __init__, and clear _opening at the
-        end.
+        """Raise if __init__ runs twice. Call this first in every __init__, and clear _opening at
+        the end.
 
         A second __init__, from another thread or from code in the configuration, must not change
         the state of the first.

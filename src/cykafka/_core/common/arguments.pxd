@@ -1,19 +1,20 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    # The longest uninterruptible wait, ms, so that signals and callbacks can run.
+    # The longest uninterruptible wait, ms. Between waits, signal handlers and callbacks can run.
     SLICE = 100
-    # Instead of a deadline: do not wait.
+    # In place of a deadline: do not wait.
     NOW = -2
-    # librdkafka's longest timeout of an administrative request, ms.
+    # librdkafka's longest timeout for an administrative request, ms.
     MAX_REQUEST_MS = 3_600_000
-    # The length of Kafka's strings has 16 bits, and librdkafka does not check it.
+    # The longest string in Kafka's protocol, bytes: its length has 16 bits, which librdkafka does
+    # not check.
     MAX_TEXT = 32767
-    # The longest value of a configuration, and of a credential, bytes. librdkafka keeps lengths in
-    # an int, and copies some values (addresses, credentials) to the stack of a thread, which has
-    # 8 MB as a rule. 40,000 addresses or the certificates of 700 authorities are shorter.
+    # The longest configuration value or credential, bytes. librdkafka stores lengths in an int, and
+    # copies some values (addresses, credentials) to a thread's stack, usually of 8 MB. The limit is
+    # enough for 40,000 addresses or the certificates of 700 authorities.
     MAX_VALUE = 1_048_576
-    # The most topics or partitions of a call: librdkafka counts them with an int. The largest
+    # The most topics or partitions per call: librdkafka counts them with an int. The largest
     # clusters have 2 million partitions.
     MAX_PARTITIONS = 10_000_000
 

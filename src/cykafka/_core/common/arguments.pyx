@@ -1,4 +1,4 @@
-"""Conversion of arguments (durations, integers, texts), with errors that name the argument."""
+"""Converts arguments (durations, integers, texts). Errors name the argument."""
 from cpython.long cimport PyLong_Check
 from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
@@ -8,7 +8,8 @@ from cykafka._core.clib.csrc cimport ck_runtime_now_ms
 
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2:
-    """Seconds -> ms, rounded up; None and negative values mean forever, -1."""
+    """Convert seconds to ms, rounded up. None and negative values mean forever and become -1.
+    """
     cdef double seconds
     if timeout is None:
         return -1
@@ -27,25 +28,25 @@ cdef int64_t timeout_ms(object timeout, str argument) except? -2:
 
 
 cdef int64_t deadline_after(int64_t ms) noexcept:
-    """The time of the clock in so many ms; -1 for never."""
+    """Return the clock's time this many ms from now; -1, for never, if ms is negative."""
     return -1 if ms < 0 else ck_runtime_now_ms() + ms
 
 
 cdef int64_t slice_end(int64_t deadline) noexcept:
-    """The deadline of the next part of a wait: at most a slice from now (-1: no deadline)."""
+    """Return when the wait's next part ends: at the deadline (-1: none) or a slice from now."""
     cdef int64_t end = ck_runtime_now_ms() + SLICE
     return end if deadline < 0 else min(deadline, end)
 
 
 cdef int slice_left(int64_t deadline) noexcept:
-    """The time until the deadline, ms (-1: no deadline): at most a slice, at least 0."""
+    """Return the ms until the deadline (-1: none): at least 0, at most a slice."""
     if deadline < 0:
         return SLICE
     return <int>max(0, min(SLICE, deadline - ck_runtime_now_ms()))
 
 
 cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
-    """The UTF-8 form of a str, which lives as long as the str; the error names the argument."""
+    """Return a str's UTF-8 form, which lives as long as the str. The error names the argument."""
     try:
         return PyUnicode_AsUTF8AndSize(text, size)
     except UnicodeEncodeError as error:
@@ -54,8 +55,8 @@ cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
 
 
 cdef bytes hidden_utf8(str text, str argument):
-    """The UTF-8 form of a value of the configuration or of a credential, either perhaps a secret:
-    an error names the argument, not the text."""
+    """Encode a configuration value or a credential as UTF-8. It may be a secret, so errors name the
+    argument and never show the text."""
     cdef Py_ssize_t start
     try:
         encoded = text.encode()
@@ -69,21 +70,21 @@ cdef bytes hidden_utf8(str text, str argument):
 
 
 cdef int check_value_size(Py_ssize_t size, str argument) except -1:
-    """Refuse a value that is too long for librdkafka."""
+    """Raise if a value is too long for librdkafka."""
     if size > MAX_VALUE:
         raise ValueError(f"{argument}: it has {size} bytes, the limit is {MAX_VALUE}")
     return 0
 
 
 cdef int check_count(Py_ssize_t count, str argument) except -1:
-    """Refuse a list of too many topics or partitions for librdkafka."""
+    """Raise if a list has too many topics or partitions for librdkafka."""
     if count > MAX_PARTITIONS:
         raise ValueError(f"{argument}: it has {count} items, the limit is {MAX_PARTITIONS}")
     return 0
 
 
 cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high) except? -2:
-    """An integer within bounds; the error names the argument."""
+    """Return an integer within bounds. The error names the argument."""
     cdef int64_t number
     if not PyLong_Check(value):
         try:
@@ -100,12 +101,12 @@ cdef int64_t int_argument(object value, str argument, int64_t low, int64_t high)
 
 
 cdef str str_argument(object text, str argument):
-    """A str, as plain_str(); the error names the argument."""
+    """Like plain_str(), but raise unless it is a str. The error names the argument."""
     if not isinstance(text, str):
         raise TypeError(f"{argument}: expected a str, got {type(text).__name__}")
     return plain_str(text)
 
 
 cdef str plain_str(object text):
-    """The text as a plain str: a subclass, such as an enumeration, may override any method."""
+    """Convert a str subclass, such as an enumeration that overrides methods, to a plain str."""
     return PyUnicode_FromObject(text)

@@ -1,4 +1,4 @@
-"""Configuration: converts a dict of librdkafka's properties to an rd_kafka_conf_t."""
+"""Configuration: converts a dict of librdkafka properties to an rd_kafka_conf_t."""
 import os
 import re
 from numbers import Number
@@ -48,19 +48,20 @@ OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "l
 _IN_REQUESTS = {"client.id", "client.rack", "group.id", "group.instance.id", "group.protocol.type",
                 "group.remote.assignor", "transactional.id"}
 
-# Properties with host:port of brokers. librdkafka would log a user and password in them, and look
-# for a host with this name.
+# Properties with the brokers' host:port. librdkafka would treat a user and password in them as part
+# of the host name, and log them.
 _OF_BROKERS = {"bootstrap.servers", "metadata.broker.list"}
-# Properties that must not appear in a log.
+# Properties whose values must not appear in logs.
 _SECRET = re.compile(r"password|passphrase|secret|private\.key|\.pem$|sasl\.username"
                      r"|oauthbearer\.config")
-# A URL without its scheme, to where conf_set() lets no URL go on. The pattern lacks the "@" behind
-# user and password, because the search for it would take quadratic time in a list of addresses.
+# A URL after its scheme, up to a character that conf_set() refuses in URLs. The pattern does not
+# include the "@" after user and password: searching a list of addresses for it would take quadratic
+# time.
 _AFTER_SCHEME = re.compile(r"""(?<=://)[^ \t\r\n"']+""")
 
 
 cdef dict merged_config(tuple args, dict kwargs, str cls):
-    """A copy of the configuration of ``X(dict)``, ``X(dict, **kwargs)`` or ``X(**kwargs)``."""
+    """Copy the configuration from ``X(dict)``, ``X(dict, **kwargs)`` or ``X(**kwargs)``."""
     if len(args) > 1:
         raise TypeError(f"expected tuple containing single dict: {cls} got {len(args)} arguments")
     if args and not isinstance(args[0], dict):
@@ -73,7 +74,7 @@ cdef dict merged_config(tuple args, dict kwargs, str cls):
 
 
 cdef dict _plain_keys(dict given, str expected):
-    """A copy whose keys are plain str."""
+    """Copy a dict, with plain str keys."""
     config = {}
     for key, value in given.items():
         if not isinstance(key, str):
@@ -104,7 +105,7 @@ cdef bint take_bool(dict config, str key, bint default) except? -1:
 
 
 cdef int set_default(dict config, str key, value) except -1:
-    """Set a default of cykafka's, unless the configuration or its default.topic.config has the
+    """Set a cykafka default, unless the configuration or its default.topic.config has the
     property."""
     topic_config = config.get("default.topic.config")
     if config.get(key) is None and not (isinstance(topic_config, dict) and key in topic_config):
@@ -113,15 +114,15 @@ cdef int set_default(dict config, str key, value) except -1:
 
 
 cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
-    """A new rd_kafka_conf_t, which the caller destroys or hands to rd_kafka_new()."""
+    """Create an rd_kafka_conf_t, which the caller destroys or passes to rd_kafka_new()."""
     cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
     try:
         config = dict(config)
-        # Plugins first: they add properties.
+        # Load plugins first, because they add properties.
         plugins = config.pop("plugin.library.paths", None)
         if plugins is not None:
             conf_set(conf, "plugin.library.paths", plugins)
-        # The properties in default.topic.config have priority over the same ones outside of it.
+        # Properties in default.topic.config take precedence over the same properties outside it.
         topic_config = config.pop("default.topic.config", None)
         if topic_config is not None:
             if not isinstance(topic_config, dict):
@@ -133,7 +134,7 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
                                                                "ssl_key")}
         for key, value in config.items():
             conf_set(conf, key, value)
-        # Certificates last: they may be encrypted with ssl.key.password.
+        # Set certificates last, because ssl.key.password may have to decrypt them.
         for key, value in certificates.items():
             if value is not None:
                 _set_certificate(conf, key, value)
@@ -144,12 +145,12 @@ cdef rd_kafka_conf_t *conf_from(dict config) except NULL:
 
 
 def check_config(dict config not None):
-    """Raise KafkaException if librdkafka refuses a property or its value; makes no client."""
+    """Raise KafkaException if librdkafka refuses a property or value. Does not create a client."""
     rd_kafka_conf_destroy(conf_from(config))
 
 
 cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
-    """Set one property; None leaves the default."""
+    """Set one property. None keeps the default."""
     cdef char errstr[512]
     cdef rd_kafka_conf_res_t res
     if value is None:
@@ -157,7 +158,7 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
             raise _unknown(key)
         return 0
     if key == "enabled_events":
-        # With it librdkafka would return events in place of messages, and abort.
+        # With this property librdkafka would return events instead of messages, and abort.
         raise _invalid('"enabled_events" is internal: use the callbacks')
     name = key.encode()
     try:
@@ -182,12 +183,12 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
     if res == RD_KAFKA_CONF_UNKNOWN:
         raise _unknown(key)
     words = without_url_secrets(errstr.decode("utf-8", "replace").strip())
-    # librdkafka's text has the main name of the property; add the user's spelling.
+    # librdkafka's text may use another name for the property, so add the user's spelling.
     raise _invalid(words if f'"{key}"' in words else f'{words} (given as "{key}")')
 
 
 cdef int _set_certificate(rd_kafka_conf_t *conf, str key, value) except -1:
-    """Set a certificate or key from memory, in any of the three encodings."""
+    """Set a certificate or key from memory, as PEM, DER or PKCS#12."""
     cdef char errstr[512]
     cdef rd_kafka_cert_type_t kind = RD_KAFKA_CERT_PUBLIC_KEY
     cdef bytes data
@@ -214,8 +215,8 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
         return RD_KAFKA_CERT_ENC_PEM
     if data[:1] != b"\x30":
         raise ValueError(f"{key}: the bytes are neither PEM, nor DER, nor PKCS#12")
-    # Both are an ASN.1 sequence. PKCS#12 begins with its version, the integer 3; keys have other
-    # versions, and certificates begin with a sequence.
+    # DER and PKCS#12 are ASN.1 sequences. PKCS#12 begins with its version, the integer 3. Keys have
+    # other versions, and certificates begin with a sequence.
     length = data[1] & 0x7f if data[1:2] >= b"\x80" else 0
     if data[2 + length:5 + length] == b"\x02\x01\x03":
         return RD_KAFKA_CERT_ENC_PKCS12
@@ -223,7 +224,7 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
 
 
 cdef str property_of(rd_kafka_t *rk, str key):
-    """The value of an open handle's property, in librdkafka's spelling; None without a value."""
+    """Return an open handle's property as librdkafka spells it; None without a value."""
     cdef rd_kafka_topic_conf_t *topic_conf = rd_kafka_default_topic_conf_dup(rk)
     try:
         return _text_in(rd_kafka_conf(rk), topic_conf, key)
@@ -232,14 +233,14 @@ cdef str property_of(rd_kafka_t *rk, str key):
 
 
 cdef bint is_secret(str key) except -1:
-    """Whether the value of a property must not be shown. Nor may it be read:
+    """Whether a property's value must not be shown. Do not even read the value:
     set_sasl_credentials() may be changing it."""
     return _SECRET.search(key) is not None
 
 
 cdef str without_url_secrets(str text):
-    """The text without the users, passwords and queries of URLs, as in ck_callback.c; None for
-    None."""
+    """Remove users, passwords and queries from URLs in a text, like ck_callback.c. None stays None.
+    """
     return None if text is None else _AFTER_SCHEME.sub(_host_and_path, text)
 
 
@@ -252,7 +253,7 @@ cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topi
     cdef bytes name = key.encode()
     cdef size_t size = 0
     cdef char *text
-    # A property of the client, or else of its topics.
+    # Look for a client property first, then for a topic property.
     cdef bint of_topic = rd_kafka_conf_get(conf, name, NULL, &size) != RD_KAFKA_CONF_OK
     if of_topic and (topic_conf is NULL or rd_kafka_topic_conf_get(
             topic_conf, name, NULL, &size) != RD_KAFKA_CONF_OK):
@@ -271,13 +272,13 @@ cdef str _text_in(const rd_kafka_conf_t *conf, const rd_kafka_topic_conf_t *topi
 
 
 cdef str text_conf(const rd_kafka_conf_t *conf, str key):
-    """The value of a client's property as librdkafka has understood it: without white space at the
-    front, and perhaps from a plugin. None without a value."""
+    """Return a client property's value as librdkafka stored it: without leading white space, and
+    perhaps from a plugin. None without a value."""
     return _text_in(conf, NULL, key)
 
 
 cdef int int_conf(rd_kafka_conf_t *conf, str key, int default):
-    """The value of a numeric property."""
+    """Return a numeric property's value."""
     cdef char text[64]
     cdef size_t size = sizeof(text)
     if rd_kafka_conf_get(conf, key.encode(), text, &size) != RD_KAFKA_CONF_OK:
@@ -315,7 +316,7 @@ cdef object _unknown(str key):
 
 
 def builtin_features():
-    """The features of the librdkafka build, such as ``"ssl"`` and ``"zstd"``: a list of str."""
+    """Return the librdkafka build's features, such as ``"ssl"`` and ``"zstd"``: a list of str."""
     cdef char text[512]
     cdef size_t size = sizeof(text)
     cdef rd_kafka_conf_t *conf = rd_kafka_conf_new()
@@ -325,13 +326,13 @@ def builtin_features():
 
 
 def known_properties():
-    """The names of all properties of the librdkafka build, for clients and for topics."""
+    """Return the names of all client and topic properties of the librdkafka build."""
     cdef char *table = NULL
     cdef size_t size = 0
     cdef FILE *stream = open_memstream(&table, &size)
     if stream is NULL:
         return set()
-    # A dump of a configuration lacks the properties without a default; the manual has all.
+    # Parse the manual: a configuration dump lacks the properties without a default.
     rd_kafka_conf_properties_show(stream)
     fclose(stream)
     text = table[:size].decode("utf-8", "replace")

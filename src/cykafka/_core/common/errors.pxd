@@ -7,7 +7,7 @@ cdef object take_error(rd_kafka_error_t *error)
 cdef int check_error(rd_kafka_error_t *error) except -1
 
 cdef enum:
-    # The longest chain of contexts that is followed: a program may have made a cycle.
+    # How many exception contexts to follow at most: the program may have created a cycle.
     MAX_CONTEXTS = 1000
 
 cdef object chain(object earlier, object later)

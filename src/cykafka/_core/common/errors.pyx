@@ -1,4 +1,4 @@
-"""KafkaError, the exceptions, and functions that make and chain them."""
+"""KafkaError, the other exceptions, and functions that create and chain them."""
 from functools import total_ordering
 from operator import index
 
@@ -23,7 +23,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.common.naming import public
 
 
-# Names of older librdkafka versions, with the present names.
+# Error names from older librdkafka versions, with the current names.
 _FORMER = {
     "GROUP_LOAD_IN_PROGRESS": "COORDINATOR_LOAD_IN_PROGRESS",
     "GROUP_COORDINATOR_NOT_AVAILABLE": "COORDINATOR_NOT_AVAILABLE",
@@ -33,7 +33,7 @@ _FORMER = {
 
 @public("cykafka")
 class KafkaException(Exception):
-    """Raised for errors of Kafka or librdkafka; ``args[0]`` is the :class:`KafkaError`."""
+    """Raised for Kafka and librdkafka errors; ``args[0]`` is the :class:`KafkaError`."""
 
 
 @public("cykafka")
@@ -44,16 +44,16 @@ class KafkaError(KafkaException):
     Parameters
     ----------
     error : int
-        The code, a constant of this class such as ``KafkaError._TIMED_OUT``. Negative codes come
-        from the client, the others from a broker.
+        The code: a constant of this class, such as ``KafkaError._TIMED_OUT``. Negative codes come
+        from the client, other codes from a broker.
     reason : str, optional
-        The text; by default the code's description.
+        The text. The default is the code's description.
     fatal : bool
         The handle is no longer usable (an idempotent or transactional producer, a fenced member).
     retriable : bool
-        A repeated call may succeed (transactions).
+        Repeating the call may succeed (transactions).
     txn_requires_abort : bool
-        The transaction must be aborted before the next one (KIP-360).
+        The program must abort the transaction before it begins another (KIP-360).
 
     Notes
     -----
@@ -81,7 +81,7 @@ class KafkaError(KafkaException):
     @property
     def args(self):
         """A tuple of the error itself, as in a KafkaException."""
-        # Make it on demand, because a stored tuple would be a reference cycle.
+        # Create the tuple on demand, because a stored tuple would be a reference cycle.
         return (self,)
 
     def code(self):
@@ -93,7 +93,7 @@ class KafkaError(KafkaException):
         return rd_kafka_err2name(<rd_kafka_resp_err_t><int>self._code).decode()
 
     def str(self):
-        """The text of the error."""
+        """The error's text."""
         if self._reason is not None:
             return self._reason
         return rd_kafka_err2str(<rd_kafka_resp_err_t><int>self._code).decode()
@@ -103,11 +103,11 @@ class KafkaError(KafkaException):
         return self._fatal
 
     def retriable(self):
-        """Whether a repeated call may succeed."""
+        """Whether repeating the call may succeed."""
         return self._retriable
 
     def txn_requires_abort(self):
-        """Whether the transaction must be aborted."""
+        """Whether the program must abort the transaction."""
         return self._txn_requires_abort
 
     def __repr__(self):
@@ -149,7 +149,7 @@ class IllegalStateException(RuntimeError):
 
 @public("cykafka")
 class ConcurrentModificationException(RuntimeError):
-    """Two threads used a handle that only one may use at a time."""
+    """Two threads used a handle at once that allows only one thread at a time."""
 
 
 @public("cykafka.error")
@@ -180,7 +180,7 @@ _add_constants()
 
 
 cdef object error_from(rd_kafka_resp_err_t err, const char *words):
-    """A KafkaError with librdkafka's text, or with the code's description for NULL."""
+    """Create a KafkaError with librdkafka's text, or with the code's description for NULL."""
     return KafkaError(<int>err, None if words is NULL else words.decode("utf-8", "replace"),
                       err == RD_KAFKA_RESP_ERR__FATAL)
 
@@ -193,7 +193,7 @@ cdef int check_err(rd_kafka_resp_err_t err) except -1:
 
 
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
-    """As check_err; the text begins with `doing`, the action that failed."""
+    """Like check_err(), with a text that begins with `doing`, the action that failed."""
     if err:
         raise KafkaException(KafkaError(<int>err, f"{doing}: {KafkaError(<int>err).str()}",
                                         err == RD_KAFKA_RESP_ERR__FATAL))
@@ -201,7 +201,7 @@ cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
 
 
 cdef object take_error(rd_kafka_error_t *error):
-    """A KafkaError from an rd_kafka_error_t, which is destroyed."""
+    """Convert an rd_kafka_error_t to a KafkaError, and destroy it."""
     try:
         return KafkaError(<int>rd_kafka_error_code(error),
                           rd_kafka_error_string(error).decode("utf-8", "replace"),
@@ -213,22 +213,24 @@ cdef object take_error(rd_kafka_error_t *error):
 
 
 cdef int check_error(rd_kafka_error_t *error) except -1:
-    """Raise a KafkaException for an rd_kafka_error_t, which is destroyed, unless it is NULL."""
+    """Unless error is NULL, raise a KafkaException for it, and destroy it."""
     if error is not NULL:
         raise KafkaException(take_error(error))
     return 0
 
 
 cdef object chain(object earlier, object later):
-    """Return which of two exceptions to raise; the other becomes its last context. Return the
-    later one, unless only the earlier one ends the program (Ctrl-C, SystemExit)."""
+    """Return which of two exceptions to raise, with the other as its last context.
+
+    Returns the later exception, unless only the earlier one ends the program (Ctrl-C, SystemExit).
+    """
     if earlier is None or earlier is later:
         return later
     if isinstance(later, Exception) and not isinstance(earlier, Exception):
         earlier, later = later, earlier
     last, known = later, [earlier]
     while known[-1].__context__ is not None and len(known) < MAX_CONTEXTS:
-        if known[-1].__context__ is later:  # Python's own link: raised while this one was handled
+        if known[-1].__context__ is later:  # Python's own link: raised while handling `later`
             known[-1].__context__ = None
             break
         known.append(known[-1].__context__)
@@ -242,7 +244,7 @@ cdef object chain(object earlier, object later):
 
 
 cdef void write_unraisable(object exception, object source) noexcept:
-    """Pass an exception that no call of the program can raise to sys.unraisablehook."""
-    # Without this, Cython prints it with PyErr_PrintEx(), and SystemExit ends the process.
+    """Pass an exception to sys.unraisablehook, because the program has no call to raise it in."""
+    # Without this, Cython would call PyErr_PrintEx(), and SystemExit would end the process.
     PyErr_SetObject(type(exception), exception)
     PyErr_WriteUnraisable(source)

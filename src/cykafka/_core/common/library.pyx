@@ -1,4 +1,4 @@
-"""Functions of librdkafka that need no client: versions, leak counts, partitioners, Uuid."""
+"""librdkafka functions that work without a client: versions, leak counts, partitioners, Uuid."""
 import base64
 import os
 
@@ -47,21 +47,21 @@ ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t
 
 
 def libversion():
-    """librdkafka's version: a tuple of its text and its number, ``0xMMmmrrpp``."""
+    """Return librdkafka's version, a tuple of its text and its number ``0xMMmmrrpp``."""
     return (rd_kafka_version_str().decode(), rd_kafka_version())
 
 
 def live_handles():
-    """The number of live librdkafka objects, by kind: for tests and for finding leaks.
+    """Count the live librdkafka objects of each kind, for tests and for finding leaks.
 
     Returns
     -------
     dict of str to int
-        ``handles`` (until their destruction, which may end after ``close()``), ``topics``,
-        ``events`` (waiting for a callback), ``reports`` (messages in
-        flight with a delivery callback), ``fetched`` (messages on loan from librdkafka),
-        ``deliveries`` (batches in flight, or with outcomes still referenced) and ``calls`` (calls
-        to brokers, abandoned ones included).
+        ``handles`` (until they are destroyed, perhaps after ``close()`` returns), ``topics``,
+        ``events`` (waiting for a callback), ``reports`` (messages in flight with a delivery
+        callback), ``fetched`` (messages not yet returned to librdkafka), ``deliveries`` (batches in
+        flight or with outcomes still referenced) and ``calls`` (calls to brokers, including
+        abandoned calls).
     """
     return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
             "events": ck_runtime_alive(CK_KIND_EVENT),
@@ -72,14 +72,13 @@ def live_handles():
 
 
 def librdkafka_path():
-    """The path of the librdkafka that this process has loaded, str; None if the loader does not
-    know it."""
+    """Return the path of the loaded librdkafka, a str; None if the loader does not know it."""
     cdef const char *path = ck_runtime_librdkafka()
     return None if path is NULL else os.path.normpath(os.fsdecode(path))
 
 
 def is_patched():
-    """Whether the loaded librdkafka is the package's own, with every patch of the project."""
+    """Whether the loaded librdkafka is the package's own, with all of cykafka's patches."""
     return bool(ck_runtime_is_patched())
 
 
@@ -94,7 +93,7 @@ cdef object _partition_of(partitioner_t partitioner, key, partition_count):
 
 
 def murmur2(key, partition_count):
-    """The partition that the Java client's default partitioner chooses for a key.
+    """Return the partition that the Java client's default partitioner chooses for a key.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ def murmur2(key, partition_count):
 
 
 def murmur2_hash(key):
-    """The Java client's hash of a key, before it is reduced to a partition.
+    """Return the Java client's hash of a key, from which it computes the partition.
 
     Parameters
     ----------
@@ -126,7 +125,7 @@ def murmur2_hash(key):
 
 
 def consistent(key, partition_count):
-    """The partition that librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
+    """Return the partition that librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
 
     Parameters
     ----------
@@ -141,7 +140,7 @@ def consistent(key, partition_count):
 
 
 def fnv1a(key, partition_count):
-    """The partition that librdkafka's ``fnv1a`` partitioner (Sarama's) chooses for a key.
+    """Return the partition that librdkafka's ``fnv1a`` partitioner (Sarama's) chooses for a key.
 
     Parameters
     ----------

@@ -4,8 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from cykafka._core.clib.csrc cimport ck_inflight_t, ck_msgref_t, ck_report_t, ck_row_t
 from cykafka._core.clib.librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
 
-# A record in flight with a callback: the data for the callback's Message. Half the size of a
-# Message, because there may be a hundred thousand, each out of the processor's cache when its
+# A record in flight with a callback: the data for the callback's Message. It has half the size of a
+# Message, because there may be 100,000 in flight, and each has left the processor's cache when its
 # report arrives.
 cdef struct in_flight_t:
     ck_report_t report
@@ -15,11 +15,11 @@ cdef struct in_flight_t:
     PyObject *headers
     PyObject *on_delivery
 
-# The packed headers (csrc/ck_pack.h) of some messages of a batch, until they are read.
+# The packed headers (csrc/ck_pack.h) of some of a batch's messages, until they are read.
 cdef class HeaderBlock:
     cdef char *_ptr
 
-# librdkafka's headers of one message, until they are read.
+# One message's librdkafka headers, until they are read.
 cdef class CHeaders:
     cdef rd_kafka_headers_t *_ptr
 
@@ -29,13 +29,13 @@ cdef class Message:
     cdef object _key
     cdef object _headers
     cdef object _error
-    # Headers of a consumed message until they are read, else NULL.
+    # A consumed message's headers until they are read, else NULL.
     cdef rd_kafka_headers_t *_c_headers
-    # librdkafka's message while it has the headers.
+    # librdkafka's message while it still has the headers, else NULL.
     cdef ck_msgref_t *_ref
-    # The place of the headers in the HeaderBlock, while _headers is one.
+    # Where the headers begin in the HeaderBlock, while _headers is one.
     cdef uint32_t _headers_at
-    # Whether value and key are the arguments of produce(), to be converted to bytes on demand.
+    # Whether value, key and headers are produce()'s arguments, to convert to bytes on demand.
     cdef bint _as_given
     cdef int _delivery_count
     cdef ck_report_t _report

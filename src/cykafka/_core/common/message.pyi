@@ -6,7 +6,7 @@ from typing_extensions import TypeVar, disjoint_base
 
 from cykafka._core.common.errors import KafkaError
 
-# A deserializer or set_key() and set_value() put other objects in the place of bytes.
+# Deserializers, set_key() and set_value() replace bytes with other objects.
 _K = TypeVar("_K", default=bytes, covariant=True)
 _V = TypeVar("_V", default=bytes, covariant=True)
 

@@ -1,4 +1,4 @@
-"""Message: a consumed record, a delivered record, or a record made for tests."""
+"""Message: a consumed or delivered record, or a record created for tests."""
 from types import GenericAlias
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -48,7 +48,7 @@ TIMESTAMP_LOG_APPEND_TIME = <int>RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 @cython.final
 cdef class HeaderBlock:
-    """The unread headers of Messages that a codec decoded together."""
+    """The unread headers of the Messages that a codec decoded together."""
 
     def __dealloc__(self):
         free(self._ptr)
@@ -101,7 +101,7 @@ cdef class Message:
                  delivery_count=None):
         """Set what the methods return; the class describes the parameters."""
         # Values out of range raise OverflowError; negative ones mean unknown.
-        # PyNumber_Index, because a float must not lose its fraction.
+        # PyNumber_Index() refuses floats, which would lose their fraction.
         cdef int32_t c_partition = -1 if partition is None else PyNumber_Index(partition)
         cdef int64_t c_offset = -1 if offset is None else PyNumber_Index(offset)
         cdef int32_t c_epoch = -1 if leader_epoch is None else PyNumber_Index(leader_epoch)
@@ -181,8 +181,8 @@ cdef class Message:
             headers = _headers_of(<HeaderBlock>unread, self._headers_at)
         else:
             return unread
-        # Creating objects can start the garbage collector: another thread or a finalizer may have
-        # replaced the headers by now.
+        # Creating objects can start the garbage collector, so another thread or a finalizer may
+        # have replaced the headers by now.
         if self._headers is unread:
             self._headers = headers
         return self._headers
@@ -194,11 +194,11 @@ cdef class Message:
         return self._error
 
     def timestamp(self):
-        """Return (type, ms since the epoch); without one the type is TIMESTAMP_NOT_AVAILABLE."""
+        """Return (type, ms since the epoch); the type is TIMESTAMP_NOT_AVAILABLE without one."""
         return (self._report.timestamp_type, self._report.timestamp)
 
     def latency(self):
-        """Return seconds from ``produce()`` to the report, a float; None if consumed."""
+        """Return the seconds from ``produce()`` to the report, a float; None if consumed."""
         return None if self._report.latency < 0 else self._report.latency / 1e6
 
     def leader_epoch(self):
@@ -248,7 +248,7 @@ cdef class Message:
         return _state(self) == _state(other)
 
     __hash__ = None
-    # Type checkers know the classes of key and value: Message[str, Order].
+    # Type checkers track the types of key and value: Message[str, Order].
     __class_getitem__ = classmethod(GenericAlias)
 
     def __repr__(self):
@@ -260,7 +260,7 @@ cdef class Message:
                 f"value={_short(self.value())})")
 
     def __reduce__(self):
-        # Unknown numbers become librdkafka's values for unknown, as in confluent_kafka.
+        # As in confluent_kafka, unknown numbers become librdkafka's values for unknown.
         topic, partition, offset, *data, latency, epoch, count = _state(self)
         return (type(self), (topic, RD_KAFKA_PARTITION_UA if partition is None else partition,
                              RD_KAFKA_OFFSET_INVALID if offset is None else offset, *data,
@@ -285,7 +285,7 @@ cdef class Message:
         if headers is not None:
             pairs = headers.items() if isinstance(headers, dict) else headers
             headers = [(name, _given_bytes(value)) for name, value in pairs]
-        if self._as_given:  # check again: other code may have converted them, see headers()
+        if self._as_given:  # other code may have converted them by now, see headers()
             self._as_given = False
             self._value, self._key, self._headers = value, key, headers
         return 0
@@ -313,7 +313,7 @@ cdef tuple _state(Message message):
 
 cdef in_flight_t *in_flight_new(ck_inflight_t *inflight, object topic, object value, object key,
                                 object headers, object on_delivery) except NULL:
-    """Allocate the data for a record in flight; in_flight_destroy() frees them."""
+    """Allocate the data for a record in flight. in_flight_destroy() frees the data."""
     cdef in_flight_t *sent = <in_flight_t *>ck_inflight_take(inflight)
     if sent is NULL:
         raise MemoryError
@@ -335,7 +335,7 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
     cdef in_flight_t gone = sent[0]
     ck_inflight_give(&sent.report)
     runtime.ck_runtime_reports -= 1
-    # Last: these may run any code.
+    # Do this last, because it may run any code.
     Py_DECREF(<object>gone.topic)
     Py_DECREF(<object>gone.value)
     Py_DECREF(<object>gone.key)
@@ -344,7 +344,7 @@ cdef void in_flight_destroy(in_flight_t *sent) noexcept:
 
 
 cdef Message message_delivered(const in_flight_t *sent):
-    """The message for a delivery callback."""
+    """Create the Message for a delivery callback."""
     cdef Message message = Message.__new__(Message)
     message._report = sent.report
     message._topic = <object>sent.topic
@@ -356,14 +356,14 @@ cdef Message message_delivered(const in_flight_t *sent):
 
 
 cdef Message message_from(rd_kafka_message_t *rkmessage, object topic):
-    """Copy librdkafka's message, except its headers: see Backlog.free_ref()."""
+    """Copy librdkafka's message without its headers; see Backlog.free_ref()."""
     cdef Message message = Message.__new__(Message)
     message._topic = topic
     message._report.partition = rkmessage.partition
     message._report.offset = rkmessage.offset
     if rkmessage.err:
         message._error = error_from(rkmessage.err, rd_kafka_message_errstr(rkmessage))
-        if rkmessage.payload is not NULL:  # the text of the error
+        if rkmessage.payload is not NULL:  # the error's text
             message._value = PyBytes_FromStringAndSize(<char *>rkmessage.payload, rkmessage.len)
         return message
     if rkmessage.payload is not NULL:

@@ -1,4 +1,4 @@
-"""The result of list_topics(): brokers, topics and partitions of a cluster."""
+"""The result of list_topics(): a cluster's brokers, topics and partitions."""
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_metadata_partition_t,
     rd_kafka_metadata_t,
@@ -11,13 +11,13 @@ from cykafka._core.common.naming import public
 
 @public("cykafka.admin")
 class ClusterMetadata:
-    """A cluster in the view of one broker.
+    """A cluster as one broker sees it.
 
     Attributes
     ----------
     cluster_id : str or None
     controller_id : int
-        -1 if not known.
+        -1 if unknown.
     brokers : dict of int to BrokerMetadata
     topics : dict of str to TopicMetadata
     orig_broker_id : int
@@ -58,7 +58,7 @@ class BrokerMetadata:
 
 @public("cykafka.admin")
 class TopicMetadata:
-    """A topic: ``topic`` (its name), ``partitions`` (a dict of number to PartitionMetadata),
+    """A topic: ``topic`` (its name), ``partitions`` (a dict of number to PartitionMetadata) and
     ``error``."""
 
     def __init__(self):
@@ -106,7 +106,7 @@ cdef object _partition_from(const rd_kafka_metadata_partition_t *c_partition):
 
 
 cdef object text_of(const char *text):
-    """None for NULL: a faulty broker may leave a name out."""
+    """Decode a text. Return None for NULL, because a faulty broker may omit a name."""
     return None if text is NULL else text.decode("utf-8", "replace")
 
 
@@ -123,7 +123,7 @@ cdef object _topic_from(const rd_kafka_metadata_topic_t *c_topic):
 
 
 cdef object metadata_from(const rd_kafka_metadata_t *metadata):
-    """A copy of librdkafka's metadata; the caller adds the cluster's and the controller's id."""
+    """Copy librdkafka's metadata. The caller adds the cluster id and the controller id."""
     cdef int i
     cluster = ClusterMetadata()
     for i in range(metadata.broker_cnt):

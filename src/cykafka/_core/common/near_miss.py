@@ -1,4 +1,4 @@
-"""A hint for a misspelled name: the known name that is probably meant."""
+"""Suggests the known name that a misspelled name probably means."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _SEPARATORS = str.maketrans("", "", "._-")
 def did_you_mean(
     name: str, known: Iterable[str], *, prefix: str = "", cutoff: float = 0.75
 ) -> str:
-    """The end of an error message: ``; did you mean "x"?``, or nothing if no name is similar.
+    """Return the end of an error message: ``; did you mean "x"?``, or "" if no name is similar.
 
     Parameters
     ----------
     name : str
-        Upper case and the separators ``.``, ``_`` and ``-`` make no difference.
+        The comparison ignores case and the separators ``.``, ``_`` and ``-``.
     known : iterable of str
-        Of names that differ only in case and separators the first one counts.
+        If names differ only in case and separators, the first name takes precedence.
     prefix : str
-        Precedes the known name in the message.
+        A text before the known name in the message.
     cutoff : float
-        The least similarity, from 0 to 1.
+        The minimum similarity, from 0 to 1.
     """
     import difflib  # slow to import, and only errors need it
 

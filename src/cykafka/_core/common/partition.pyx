@@ -1,4 +1,4 @@
-"""TopicPartition, and conversions of lists of them to librdkafka's and back."""
+"""TopicPartition, and conversions between lists of them and librdkafka's lists."""
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.stdlib cimport malloc
@@ -47,16 +47,16 @@ cdef class TopicPartition:
         Partition number; -1 for none.
     offset : int
         An offset, or one of ``OFFSET_BEGINNING``, ``OFFSET_END``, ``OFFSET_STORED`` and
-        ``OFFSET_INVALID`` (the default). For ``offsets_for_times`` a timestamp in ms.
+        ``OFFSET_INVALID`` (the default). For ``offsets_for_times``, a timestamp in ms.
     metadata : str, optional
-        Text that is committed with the offset.
+        Text to commit with the offset.
     leader_epoch : int, optional
         The offset's leader epoch (KIP-320).
 
     Attributes
     ----------
     error : KafkaError or None
-        Why an operation failed for this partition. Set by the client.
+        Why an operation failed for this partition. The client sets it.
 
     Notes
     -----
@@ -79,7 +79,7 @@ cdef class TopicPartition:
         self._leader_epoch = -1 if leader_epoch is None else <int32_t>int_argument(
             leader_epoch, "leader_epoch", INT32_MIN, INT32_MAX)
 
-    # Properties, because a float must not lose its fraction.
+    # Properties, so that the setters can refuse floats, which would lose their fraction.
 
     @property
     def partition(self):
@@ -106,7 +106,7 @@ cdef class TopicPartition:
 
     @property
     def leader_epoch(self):
-        """The offset's leader epoch, or None if it is not known."""
+        """The offset's leader epoch, or None if unknown."""
         return None if self._leader_epoch < 0 else self._leader_epoch
 
     def __repr__(self):
@@ -142,7 +142,7 @@ def _rebuild(cls, topic, partition, offset, metadata, leader_epoch, error):
 
 
 cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
-    """A copy of one element of librdkafka's list."""
+    """Copy one element of librdkafka's list."""
     cdef TopicPartition tp = TopicPartition.__new__(TopicPartition)
     tp.topic = rktpar.topic.decode()
     tp._partition = rktpar.partition
@@ -150,7 +150,7 @@ cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
     tp._leader_epoch = rd_kafka_topic_partition_get_leader_epoch(rktpar)
     tp._metadata = None
     if rktpar.metadata is not NULL:
-        # Confluent's clients commit the text with its closing NUL, others without.
+        # Confluent's clients commit the text with a trailing NUL, other clients without.
         tp._metadata = (<char *>rktpar.metadata)[:rktpar.metadata_size].decode(
             "utf-8", "replace").rstrip("\0")
     tp.error = error_from(rktpar.err, NULL) if rktpar.err else None
@@ -158,7 +158,7 @@ cdef TopicPartition partition_from(const rd_kafka_topic_partition_t *rktpar):
 
 
 cdef list partitions_from(const rd_kafka_topic_partition_list_t *rktparlist):
-    """A copy of librdkafka's list; empty for NULL."""
+    """Copy librdkafka's list; return an empty list for NULL."""
     cdef int i
     if rktparlist is NULL:
         return []
@@ -173,14 +173,14 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
     if not isinstance(partitions, (list, tuple)):
         raise TypeError(f"{argument}: expected a list of TopicPartition, "
                         f"got {type(partitions).__name__}")
-    # A copy: a subclass of list may return other items the next time.
+    # Copy the list: a subclass of list may return other items next time.
     partitions = list(partitions)
     check_count(len(partitions), argument)
     for number, item in enumerate(partitions):
         if not isinstance(item, TopicPartition):
             raise TypeError(f"{argument}[{number}]: expected a TopicPartition, "
                             f"got {type(item).__name__}")
-        # Kafka allows 249 characters; librdkafka does not survive an assign() of more than 512.
+        # Kafka allows 249 characters. With more than 512, assign() crashes librdkafka.
         if len((<TopicPartition>item).topic) > 249:
             raise ValueError(f"{argument}: {(<TopicPartition>item).topic[:40]!r}... is longer "
                              "than the 249 characters of a topic's name")
@@ -200,8 +200,8 @@ cdef rd_kafka_topic_partition_list_t *partitions_to(object partitions, str argum
                 if rktpar.metadata is NULL:
                     raise MemoryError
                 memcpy(rktpar.metadata, <const char *>metadata, len(metadata) + 1)
-                # librdkafka treats empty metadata as none. So an empty text includes its closing
-                # NUL, as every text of confluent_kafka does.
+                # librdkafka ignores empty metadata. So include an empty text's trailing NUL, as
+                # confluent_kafka does for every text.
                 rktpar.metadata_size = len(metadata) or 1
     except:
         rd_kafka_topic_partition_list_destroy(rktparlist)
@@ -227,7 +227,7 @@ cdef rd_kafka_topic_partition_list_t *topics_to(object topics) except NULL:
 
 
 cdef str subscription_fault(object topics):
-    """The fault of these topics, for which librdkafka only says "invalid"; or None."""
+    """Describe what is wrong with these topics; librdkafka only says "invalid". Or return None."""
     if not topics:
         return "topics: expected at least one; call unsubscribe() to end the subscription"
     seen = set()
@@ -245,7 +245,7 @@ cdef str subscription_fault(object topics):
 
 
 cdef const char *c_name(str topic) except NULL:
-    """The UTF-8 form of a topic name, which lives as long as the str: keep the str."""
+    """Return a topic name's UTF-8 form, which lives as long as the str: keep the str."""
     cdef Py_ssize_t size
     cdef const char *name = utf8(topic, &size, "topic")
     if size > MAX_TEXT:

@@ -1,4 +1,4 @@
-"""The rule for topic names."""
+"""Kafka's rule for topic names."""
 
 from __future__ import annotations
 

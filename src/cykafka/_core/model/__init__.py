@@ -1,4 +1,4 @@
-"""The small data classes of the public API."""
+"""Small data classes of the public API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Messages:
 
     @classmethod
     def _from_list(cls, records: list[Message]) -> Self:
-        """The Messages of this list, without a copy."""
+        """Create Messages that share this list, without copying it."""
         messages = cls.__new__(cls)
         messages._records = records
         return messages
@@ -63,7 +63,7 @@ class Messages:
 
 
 class Shown:
-    """Data with a repr of its attributes."""
+    """Base class whose repr shows the attributes."""
 
     def __repr__(self) -> str:
         held = ", ".join(
@@ -90,7 +90,7 @@ class Node(Shown):
 
 @public("cykafka")
 class TopicCollection(Shown):
-    """Topics, by name: ``topic_names``."""
+    """Topics by name: ``topic_names``."""
 
     def __init__(self, topic_names: list[str]) -> None:
         self.topic_names = topic_names
@@ -109,7 +109,7 @@ class TopicPartitionInfo(Shown):
 
 @public("cykafka")
 class ConsumerGroupTopicPartitions(Shown):
-    """A group, and some of its partitions: ``group_id`` and ``topic_partitions``."""
+    """A group and some of its partitions: ``group_id`` and ``topic_partitions``."""
 
     def __init__(
         self, group_id: str, topic_partitions: list[TopicPartition] | None = None
@@ -128,10 +128,10 @@ class _OrderedEnum(Enum):
 
 @public("cykafka")
 class ConsumerGroupState(_OrderedEnum):
-    """The state of a consumer group."""
+    """A consumer group's state."""
 
     UNKNOWN = 0
-    UNKOWN = UNKNOWN  # confluent_kafka's misprint; programs use it
+    UNKOWN = UNKNOWN  # confluent_kafka's typo, which programs use
     PREPARING_REBALANCING = 1
     COMPLETING_REBALANCING = 2
     STABLE = 3
@@ -141,7 +141,7 @@ class ConsumerGroupState(_OrderedEnum):
 
 @public("cykafka")
 class ConsumerGroupType(_OrderedEnum):
-    """The protocol of a consumer group: KIP-848's (CONSUMER) or the older one (CLASSIC)."""
+    """A consumer group's protocol: KIP-848 (CONSUMER) or the older protocol (CLASSIC)."""
 
     UNKNOWN = 0
     CONSUMER = 1
@@ -158,7 +158,7 @@ class ElectionType(_OrderedEnum):
 
 @public("cykafka")
 class IsolationLevel(_OrderedEnum):
-    """Whether readers get records of open and aborted transactions (KIP-98)."""
+    """Whether readers get records from open and aborted transactions (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -166,7 +166,7 @@ class IsolationLevel(_OrderedEnum):
 
 @public("cykafka")
 class AcknowledgeType(IntEnum):
-    """The acknowledgement of a record of a share group (KIP-932)."""
+    """How a share group member acknowledges a record (KIP-932)."""
 
     ACCEPT = 1
     RELEASE = 2

@@ -1,4 +1,4 @@
-"""The parts of access control lists (KIP-11, KIP-290)."""
+"""Access control lists (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _E = TypeVar("_E", bound=Enum)
 
 @public("cykafka.admin")
 class ResourceType(_OrderedEnum):
-    """The kinds of resources. ``ANY`` is for filters."""
+    """A kind of resource. ``ANY`` is for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -27,7 +27,7 @@ class ResourceType(_OrderedEnum):
 
 @public("cykafka.admin")
 class ResourcePatternType(_OrderedEnum):
-    """The meaning of a resource's name (KIP-290). ``ANY`` and ``MATCH`` are for filters."""
+    """What a resource name means (KIP-290). ``ANY`` and ``MATCH`` are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -68,17 +68,17 @@ class AclPermissionType(_OrderedEnum):
 @public("cykafka.admin")
 @total_ordering
 class AclBinding:
-    """A rule: it allows or denies a principal an operation on resources, from a host.
+    """A rule that allows or denies a principal, from a host, an operation on resources.
 
-    Enumerations may also be given by name, in any case, or by number.
+    You can also pass enumeration members by name, in any case, or by number.
 
     Parameters
     ----------
     restype : ResourceType
     name : str
-        The resource's name; a broker's is its id.
+        The resource name. For a broker, its id.
     resource_pattern_type : ResourcePatternType
-        Whether `name` is the name itself or a prefix.
+        Whether `name` is the full name or a prefix.
     principal : str
         The user, such as ``"User:alice"``.
     host : str
@@ -89,9 +89,9 @@ class AclBinding:
     Raises
     ------
     ValueError
-        An argument is None, or an enumeration's member that is only for filters.
+        An argument is None, or an enumeration member that is only for filters.
     TypeError
-        An argument is of the wrong type.
+        An argument has the wrong type.
     """
 
     _text_required: ClassVar[bool] = True
@@ -175,7 +175,7 @@ class AclBinding:
 
 @public("cykafka.admin")
 class AclBindingFilter(AclBinding):
-    """A filter of rules; it selects the rules that match every field.
+    """A filter that selects the rules that match every field.
 
     Parameters
     ----------

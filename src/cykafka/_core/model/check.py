@@ -1,4 +1,4 @@
-"""Checks of administrative arguments, with errors that name the argument."""
+"""Checks administrative arguments. Errors name the argument."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError that is also a ValueError, because confluent_kafka raises that in some cases."""
+    """A TypeError that is also a ValueError, which confluent_kafka raises in some cases."""
 
 
 def expect(value: object, kind: type[_T], argument: str) -> _T:
-    """Return the value; raise if it is not of that class."""
+    """Return the value. Raise if it is not an instance of this class."""
     if not isinstance(value, kind):
         raise WrongTypeError(f"{argument}: expected a {kind.__name__}, got {type(value).__name__}")
     return value
 
 
 def expect_int(value: object, argument: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
-    """Return the value; raise if it is not an integer within bounds."""
+    """Return the value as an int. Raise if it is not an integer within bounds."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{argument}: expected an int, got {type(value).__name__}")
-    number = operator.index(value)  # of numpy's integers, too
+    number = operator.index(value)  # also converts numpy's integers
     if not low <= number <= high:
         raise ValueError(f"{argument}: expected {low} to {high}, got {number}")
     return number
 
 
 def expect_list(values: object, kind: type[_T], argument: str, *, empty: bool = False) -> list[_T]:
-    """Return a copy of a list (or tuple); raise if an element is not of that class."""
+    """Copy a list or tuple. Raise if an element is not an instance of this class."""
     if not isinstance(values, (list, tuple)):
         raise WrongTypeError(
             f"{argument}: expected a list of {kind.__name__}, got {type(values).__name__}"
@@ -56,7 +56,7 @@ def expect_list(values: object, kind: type[_T], argument: str, *, empty: bool = 
 def expect_names(
     values: object, argument: str, *, empty: bool = False, unnamed: bool = False
 ) -> list[str]:
-    """Return a copy of a list of names; raise if one is empty, unless `unnamed`."""
+    """Copy a list of names. Raise if a name is empty, unless `unnamed`."""
     names = expect_list(values, str, argument, empty=empty)
     if not unnamed and "" in names:
         raise ValueError(f"{argument}: the list has an empty name")
@@ -64,7 +64,7 @@ def expect_names(
 
 
 def check_partition(partition: TopicPartition, argument: str) -> None:
-    """Raise if it has no topic, or a negative partition."""
+    """Raise if it lacks a topic or has a negative partition."""
     if not partition.topic:
         raise ValueError(f"{argument}: {partition} has no topic")
     if partition.partition < 0:
@@ -81,7 +81,7 @@ def refuse_duplicates(values: Iterable[object], argument: str) -> None:
 
 
 def member_of(value: object, enumeration: type[_E], argument: str) -> _E:
-    """Return the member of an enumeration, given as member, by name in any case, or by number."""
+    """Return an enumeration member from a member, a name in any case or a number."""
     if isinstance(value, enumeration):
         return value
     if isinstance(value, str):

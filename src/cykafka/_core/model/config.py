@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and groups."""
+"""Topic, broker and group configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cykafka._core.model.check import member_of
 
 @public("cykafka.admin")
 class AlterConfigOpType(Enum):
-    """A change of a property (KIP-339). ``APPEND`` and ``SUBTRACT`` are for lists."""
+    """How to change a property (KIP-339). ``APPEND`` and ``SUBTRACT`` are for lists."""
 
     SET = 0
     DELETE = 1
@@ -24,7 +24,7 @@ class AlterConfigOpType(Enum):
 
 @public("cykafka.admin")
 class ConfigSource(Enum):
-    """The source of a property's value."""
+    """Where a property's value comes from."""
 
     UNKNOWN_CONFIG = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -37,18 +37,18 @@ class ConfigSource(Enum):
 
 @public("cykafka.admin")
 class ConfigEntry:
-    """A property of a resource.
+    """A resource's configuration property.
 
     Parameters
     ----------
     name : str
     value : str or None
-        None if it is not set, or sensitive; not needed to delete the property.
+        None if the property is not set or sensitive. You can pass None to delete the property.
     source : int
         One of :class:`ConfigSource`'s values.
     is_read_only, is_default, is_sensitive, is_synonym : bool
     synonyms : dict of str to ConfigEntry
-        The other sources of a value for it.
+        Other sources of a value for this property.
     incremental_operation : AlterConfigOpType, optional
         For :meth:`AdminClient.incremental_alter_configs`.
     """
@@ -90,15 +90,15 @@ class ConfigResource:
     Parameters
     ----------
     restype : ResourceType
-        May also be given by name, in any case, or by number.
+        You can also pass a name, in any case, or a number.
     name : str
-        The resource's name; a broker's is its id.
+        The resource name. For a broker, its id.
     set_config : dict of str to str, optional
         The properties that :meth:`AdminClient.alter_configs` sets.
     described_configs : dict of str to ConfigEntry, optional
-        Set by the client.
+        The client sets it.
     error : KafkaError, optional
-        Set by the client.
+        The client sets it.
     incremental_configs : list of ConfigEntry, optional
         The changes that :meth:`AdminClient.incremental_alter_configs` makes.
     """

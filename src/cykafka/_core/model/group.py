@@ -15,13 +15,13 @@ from cykafka._core.model.check import member_of, members_of
 
 @public("cykafka.admin")
 class ConsumerGroupListing(Shown):
-    """A group in a list.
+    """A group in the result of ``list_consumer_groups()``.
 
     Attributes
     ----------
     group_id : str
     is_simple_consumer_group : bool
-        Whether offsets are committed to it without members that subscribe.
+        Whether clients commit offsets to the group without subscribing as members.
     state : ConsumerGroupState
     type : ConsumerGroupType
     """
@@ -62,7 +62,7 @@ class ListConsumerGroupsResult(Shown):
 
 @public("cykafka.admin")
 class MemberAssignment(Shown):
-    """The partitions of a member: ``topic_partitions``."""
+    """A member's partitions: ``topic_partitions``."""
 
     def __init__(self, topic_partitions: list[TopicPartition] | None) -> None:
         self.topic_partitions = topic_partitions or []
@@ -70,16 +70,16 @@ class MemberAssignment(Shown):
 
 @public("cykafka.admin")
 class MemberDescription(Shown):
-    """A member of a group.
+    """A group member.
 
     Attributes
     ----------
     member_id, client_id, host : str
     assignment : MemberAssignment
     group_instance_id : str or None
-        A static member's name (KIP-345).
+        The name of a static member (KIP-345).
     target_assignment : MemberAssignment or None
-        The assignment that the coordinator wants it to reach (KIP-848).
+        The assignment that the coordinator wants the member to reach (KIP-848).
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ConsumerGroupDescription(Shown):
     state : ConsumerGroupState
     coordinator : Node
     authorized_operations : list of AclOperation or None
-        None unless they were requested.
+        None if not requested.
     type : ConsumerGroupType
     """
 
@@ -143,7 +143,7 @@ class ConsumerGroupDescription(Shown):
 
 @public("cykafka.admin")
 class GroupMember(Shown):
-    """A group's member in the result of ``list_groups()``.
+    """A group member in the result of ``list_groups()``.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class GroupMetadata:
     ----------
     id : str
     broker : BrokerMetadata
-        The broker that listed it.
+        The broker that listed the group.
     error : KafkaError or None
     state, protocol_type, protocol : str
     members : list of GroupMember

@@ -1,4 +1,4 @@
-"""The requests for offsets of partitions, and their results."""
+"""Requests for partition offsets, and their results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ MAX_TIMESTAMP, EARLIEST, LATEST = -3, -2, -1
 @public("cykafka.admin")
 @total_ordering
 class OffsetSpec(ABC):
-    """The offset of a partition that :meth:`AdminClient.list_offsets` looks up.
+    """Which of a partition's offsets :meth:`AdminClient.list_offsets` looks up.
 
-    Make one by :meth:`earliest`, :meth:`latest`, :meth:`max_timestamp` or :meth:`for_timestamp`.
+    Call :meth:`earliest`, :meth:`latest`, :meth:`max_timestamp` or :meth:`for_timestamp` to create
+    one.
     """
 
     _made: dict[int, OffsetSpec] = {}  # noqa: RUF012 - shared on purpose
@@ -38,7 +39,7 @@ class OffsetSpec(ABC):
 
     @staticmethod
     def latest() -> OffsetSpec:
-        """The offset of the next record to be written."""
+        """The offset of the next record that a producer writes."""
         return OffsetSpec._made[LATEST]
 
     @staticmethod
@@ -53,7 +54,7 @@ class OffsetSpec(ABC):
         Parameters
         ----------
         timestamp : int
-            Milliseconds since the epoch. A float loses its fraction.
+            Milliseconds since the epoch. The fraction of a float is dropped.
         """
         return TimestampSpec(timestamp)
 
@@ -127,14 +128,14 @@ OffsetSpec._made.update(
 
 @public("cykafka.admin")
 class ListOffsetsResultInfo(Shown):
-    """An offset that was looked up.
+    """The result of an offset lookup.
 
     Attributes
     ----------
     offset : int
-        -1 if there is no such record.
+        -1 if the partition has no such record.
     timestamp : int
-        The record's timestamp, ms since the epoch; -1 for the earliest and the latest offset.
+        The record's timestamp, ms since the epoch. -1 for the earliest and latest offsets.
     leader_epoch : int or None
     """
 
@@ -146,7 +147,7 @@ class ListOffsetsResultInfo(Shown):
 
 @public("cykafka.admin")
 class DeletedRecords(Shown):
-    """A partition after the deletion: ``low_watermark``, the offset of its first record."""
+    """A partition after deleting records: ``low_watermark``, the offset of its first record."""
 
     def __init__(self, low_watermark: int) -> None:
         self.low_watermark = low_watermark

@@ -1,4 +1,4 @@
-"""SCRAM credentials of users (KIP-554)."""
+"""User SCRAM credentials (KIP-554)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cykafka._core.model import Shown, _OrderedEnum
 
 @public("cykafka.admin")
 class ScramMechanism(_OrderedEnum):
-    """SASL/SCRAM mechanisms."""
+    """A SASL/SCRAM mechanism."""
 
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
@@ -40,7 +40,7 @@ class UserScramCredentialsDescription(Shown):
 
 @public("cykafka.admin")
 class UserScramCredentialAlteration:
-    """A change of the credentials of ``user``."""
+    """A change to a user's credentials: ``user``."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -56,9 +56,9 @@ class UserScramCredentialUpsertion(UserScramCredentialAlteration):
     scram_credential_info : ScramCredentialInfo
         The mechanism, and the number of iterations (brokers accept 4096 to 16384).
     password : bytes
-        It never leaves the process: the broker gets a hash derived from it.
+        The password never leaves the process: the broker gets a hash derived from it.
     salt : bytes, optional
-        A random one by default.
+        The default is a random salt.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from cykafka._core.model.check import expect, expect_int, members_of
 
 @total_ordering
 class _Plan:
-    """A topic's name and a number of partitions; compares and hashes by both."""
+    """A topic name and a number of partitions. Compares and hashes by both."""
 
     def __init__(self, topic: str) -> None:
         self._topic = expect(topic, str, "topic")
@@ -43,17 +43,17 @@ class _Plan:
 
 @public("cykafka.admin")
 class NewTopic(_Plan):
-    """A topic to create. Equality, order and hash depend on name and number of partitions.
+    """A topic to create. Equality, order and hash depend on its name and number of partitions.
 
     Parameters
     ----------
     topic : str
     num_partitions : int
-        -1 for the number in `replica_assignment`, or else for the broker's default.
+        -1 uses the number in `replica_assignment` or, without one, the broker's default.
     replication_factor : int
-        -1 for the broker's default, or with a `replica_assignment`.
+        -1 uses the broker's default. With a `replica_assignment`, pass -1.
     replica_assignment : list of list of int, optional
-        For each partition the ids of its brokers, beginning with the preferred leader.
+        The broker ids for each partition, beginning with the preferred leader.
     config : dict of str to str, optional
         The topic's configuration.
     """
@@ -84,7 +84,7 @@ class NewTopic(_Plan):
 
 @public("cykafka.admin")
 class NewPartitions(_Plan):
-    """Partitions to add. Equality, order and hash depend on name and count.
+    """Partitions to add. Equality, order and hash depend on the topic name and count.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class NewPartitions(_Plan):
     new_total_count : int
         The number of partitions after the change.
     replica_assignment : list of list of int, optional
-        For each *new* partition the ids of its brokers, beginning with the preferred leader.
+        The broker ids for each *new* partition, beginning with the preferred leader.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class NewPartitions(_Plan):
 
 @public("cykafka.admin")
 class TopicDescription(Shown):
-    """The cluster's description of a topic.
+    """A topic's description.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class TopicDescription(Shown):
     is_internal : bool
     partitions : list of TopicPartitionInfo
     authorized_operations : list of AclOperation or None
-        None unless they were requested.
+        None if not requested.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TopicDescription(Shown):
 @public("cykafka.admin")
 class DescribeClusterResult(Shown):
     """A cluster: ``cluster_id``, ``controller`` (Node), ``nodes`` (list of Node) and
-    ``authorized_operations`` (list of AclOperation, or None unless they were requested)."""
+    ``authorized_operations`` (list of AclOperation; None if not requested)."""
 
     def __init__(
         self,
