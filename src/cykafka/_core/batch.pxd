@@ -4,13 +4,13 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_topic_partition_list_t
 from cykafka._core.common.message cimport Message
 
 cdef class Storage:
-    # The records, or NULL once they are released. Read or exchanged with the GIL only. To read the
-    # batch without the GIL, take a reference first; to keep it for longer than a call, pin it.
+    # The records, or NULL once released. Read or replace the pointer only with the GIL. To read the
+    # batch without the GIL, take a reference first. To keep it for longer than a call, pin it.
     cdef ck_batch_t *_ptr
-    # The consumer's list of its batches: the next Storage, and the pointer to this one.
+    # Links in the consumer's list of batches: the next Storage, and the pointer to this one.
     cdef void *_next
     cdef void **_link
-    # Whether a closed consumer could not detach it for lack of memory.
+    # Whether the records are pinned, because close() had too little memory to detach them.
     cdef bint _pinned
 
     cdef void link(self, void **first) noexcept
@@ -21,14 +21,14 @@ cdef class Storage:
 cdef class MessageBatch(ArrowExport):
     cdef object __weakref__
     cdef Storage _storage
-    # The rows: _cnt records of the storage from _start on, _step apart.
+    # The rows: _cnt records of the storage, _step apart, beginning at _start.
     cdef Py_ssize_t _start
     cdef Py_ssize_t _step
     cdef Py_ssize_t _cnt
     cdef tuple _errors
-    # The columns of numbers that exist, by ck_number_t.
+    # The number columns created so far, by ck_number_t.
     cdef dict _columns
-    # The name of the last row's topic.
+    # The topic name that name_of() last converted, and its str.
     cdef bytes _last_name
     cdef object _last_topic
 

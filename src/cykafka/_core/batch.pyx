@@ -94,7 +94,7 @@ cdef class Storage:
         cdef ck_batch_t *held = self._ptr
         cdef ck_batch_t *copy
         cdef bint pinned
-        # A copy in a forked child would return nothing: the messages belong to its parent.
+        # In a forked child, do not copy: the messages belong to the parent.
         if (held is NULL or held.rows is not NULL or held.cnt == 0
                 or held.generation != ck_runtime_generation):
             return True
@@ -102,7 +102,7 @@ cdef class Storage:
         with nogil:
             copy = ck_batch_copy(held)
         # Another thread may have detached or released the batch by now. self._ptr cannot be a new
-        # batch at the same address, because this call still holds a reference to the old one.
+        # batch at the same address, because this call still has a reference to the old batch.
         if copy is not NULL and self._ptr is held:
             self._ptr = copy
             pinned = self._pinned
@@ -287,7 +287,7 @@ cdef class MessageBatch(ArrowExport):
         if isinstance(key, slice):
             PySlice_GetIndicesEx(key, self._cnt, &start, &stop, &step, &cnt)
             part = MessageBatch.__new__(MessageBatch)
-            self.opened()  # after both, which may have run foreign code
+            self.opened()  # do this last: the lines above may have run foreign code
             part._storage = self._storage
             part._errors = ()
             part._cnt = cnt
@@ -339,7 +339,7 @@ cdef class MessageBatch(ArrowExport):
         """
         return [] if self._errors is None else list(self._errors)
 
-    # -- columns of bytes
+    # -- byte columns
 
     def values(self, copy=True):
         """Return all values.
@@ -374,7 +374,7 @@ cdef class MessageBatch(ArrowExport):
         return self.copies(True) if copy else self.views(True)
 
     cdef list copies(self, bint of_keys):
-        # The list first: its allocation may run foreign code, the allocation of bytes does not.
+        # Create the list first: its allocation may run foreign code, unlike that of bytes.
         cdef list column = PyList_New(self._cnt)
         cdef ck_batch_t *batch = self.opened()
         cdef Py_ssize_t i
@@ -453,7 +453,7 @@ cdef class MessageBatch(ArrowExport):
         Returns
         -------
         list of (list of (str, bytes or None)) and None
-            In their order, duplicates included; None for a record without headers.
+            In order, including duplicates. None for a record without headers.
         """
         cdef rd_kafka_headers_t *headers
         cdef list column = []
@@ -483,7 +483,7 @@ cdef class MessageBatch(ArrowExport):
             ck_batch_unref(batch)
         return 0
 
-    # -- columns of numbers, and names
+    # -- number columns and topic names
 
     @property
     def offsets(self):
@@ -626,9 +626,9 @@ cdef class MessageBatch(ArrowExport):
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors):
-    """Create a batch from the next cnt collected messages; `errors` already contains those with an
-    error. Add the batch to the list that begins at first. Garbage collection does not run if the
-    caller has disabled it."""
+    """Create a batch from the next cnt collected messages, and add it to the list that begins at
+    first. `errors` already contains the messages with an error. Garbage collection does not run if
+    the caller has disabled it."""
     cdef Storage storage = Storage.__new__(Storage)
     cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
     batch._errors = errors

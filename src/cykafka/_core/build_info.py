@@ -1,4 +1,4 @@
-"""The components of this build, for bug reports, and a warning for unpatched librdkafkas."""
+"""Describes this build for bug reports, and warns if librdkafka lacks patches."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class BuildInfo(TypedDict):
 
 @public("cykafka")
 def build_info() -> BuildInfo:
-    """The components of this build of the package: paste it into bug reports.
+    """Return the components of this build. Paste the result into bug reports.
 
     Returns
     -------
     dict of str to str, list of str or None
-        - ``cykafka``, ``librdkafka``, ``python``: their versions
+        - ``cykafka``, ``librdkafka``, ``python``: the versions
         - ``platform``
         - ``librdkafka_path``: the loaded file; None if the loader does not know its path
-        - ``librdkafka_source``: where the source of the package's own librdkafka came from:
-          ``"release"``, ``"debian"``, ``"npm"`` or ``"CYKAFKA_LIBRDKAFKA_SOURCE"``;
-          ``"system"`` if another file is loaded
-        - ``librdkafka_sha256``: the checksum of that source; None if another file is loaded
-        - ``patches``: the names of cykafka's patches that the loaded librdkafka has
-        - ``missing_patches``: the names of the patches that it needs and lacks
+        - ``librdkafka_source``: the source of cykafka's own librdkafka: ``"release"``,
+          ``"debian"``, ``"npm"`` or ``"CYKAFKA_LIBRDKAFKA_SOURCE"``; ``"system"`` if the process
+          has loaded another librdkafka
+        - ``librdkafka_sha256``: the checksum of that source; None for another librdkafka
+        - ``patches``: the names of cykafka's patches in the loaded librdkafka
+        - ``missing_patches``: the names of the patches that the loaded librdkafka needs and lacks
         - ``features``: librdkafka's property ``builtin.features``
     """
     facts = json.loads(_FACTS.read_text(encoding="utf-8"))
@@ -71,7 +71,7 @@ def _is_own(facts: dict[str, Any]) -> bool:
 
 
 def _missing(facts: dict[str, Any]) -> dict[str, str]:
-    """The patches that the loaded librdkafka needs and lacks, each with the effect of the bug."""
+    """Return the patches that the loaded librdkafka needs and lacks, with each bug's effect."""
     have = facts["patches"] if _is_own(facts) else []
     version = libversion()[1]
     return {
@@ -82,13 +82,13 @@ def _missing(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def _number(version: str) -> int:
-    """``"2.15.1"`` in librdkafka's numbering of releases: 0x020f01ff."""
+    """Convert ``"2.15.1"`` to librdkafka's release number, 0x020f01ff."""
     major, minor, patch = (int(part) for part in version.split("."))
     return major << 24 | minor << 16 | patch << 8 | 0xFF
 
 
 def warn_unless_patched() -> None:
-    """Warn, with a RuntimeWarning, if the loaded librdkafka lacks a patch that it needs."""
+    """Issue a RuntimeWarning if the loaded librdkafka lacks a patch that it needs."""
     if is_patched():
         return
     missing = _missing(json.loads(_FACTS.read_text(encoding="utf-8")))

@@ -1,7 +1,7 @@
 """Thin binding of librdkafka's mock cluster, the backend of :class:`cykafka.testing.MockCluster`.
 
-MockCluster checks the arguments; this module has the handle's life and the calls. A call that can
-fail returns librdkafka's error code.
+MockCluster checks the arguments. This module opens and closes the handle, and makes the calls. A
+call that can fail returns librdkafka's error code.
 """
 
 import os
@@ -56,8 +56,8 @@ from cykafka._core.clib.librdkafka cimport (
 
 
 cdef int check_descriptors(int count) except? -1:
-    # librdkafka aborts the process when a mock broker gets no socket. So detect a shortage here,
-    # and raise an OSError.
+    # librdkafka aborts the process if it cannot create a mock broker's socket. So detect a shortage
+    # of descriptors here, and raise an OSError.
     held = []
     try:
         for _ in range(count):
@@ -72,14 +72,14 @@ cdef int check_descriptors(int count) except? -1:
 cdef class Cluster:
     """A mock cluster and the client handle that owns it.
 
-    Any thread may call any method; `close` waits for calls in flight. In a forked child `close`
-    does nothing and everything else raises RuntimeError.
+    Any thread may call any method. `close` waits for calls in flight. In a forked child, `close`
+    does nothing and all other calls raise RuntimeError.
     """
 
     cdef rd_kafka_t *_rk
     cdef rd_kafka_mock_cluster_t *_ptr
     cdef pid_t _pid
-    # Held across every call into the cluster, so that close() in another thread waits for it.
+    # Held during every call into the cluster, so that close() in another thread waits for the call.
     cdef object _lock
 
     def __cinit__(self, int brokers):
@@ -87,10 +87,10 @@ cdef class Cluster:
         self._ptr = NULL
         self._pid = getpid()
         self._lock = threading.Lock()
-        # One socket for each broker's listener, and some for librdkafka's threads.
+        # One socket per broker for its listener, and some for librdkafka's threads.
         check_descriptors(brokers + 16)
-        # The mock's thread inherits the signal mask. It must not receive the signals that the main
-        # thread waits for.
+        # The mock cluster's thread inherits the signal mask. It must not receive signals for which
+        # the main thread waits.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.start(brokers)
@@ -118,7 +118,7 @@ cdef class Cluster:
         cdef rd_kafka_t *rk = self._rk
         self._ptr = NULL
         self._rk = NULL
-        # In a forked child the cluster's threads do not exist.
+        # In a forked child, the cluster's threads do not exist.
         if getpid() != self._pid:
             return
         with nogil:
@@ -136,7 +136,7 @@ cdef class Cluster:
         return 0
 
     cdef object locked(self):
-        """The lock to hold for a call; call `check_open` after taking it."""
+        """Return the lock to hold during a call. After taking it, call `check_open`."""
         # Check before taking the lock: a fork may have copied it while another thread held it.
         if getpid() != self._pid:
             raise RuntimeError(
@@ -301,7 +301,7 @@ cdef class Cluster:
                 rd_kafka_mock_clear_requests(self._ptr)
 
     def requests(self):
-        """(broker id, API key, arrival in us on the monotonic clock) of each tracked request."""
+        """Return (broker id, API key, arrival in us on the monotonic clock) per tracked request."""
         cdef rd_kafka_mock_request_t **array = NULL
         cdef size_t count = 0
         cdef size_t i

@@ -1,1 +1,1 @@
-"""Declarations of librdkafka, csrc and CPython. Only these files use `cdef extern`."""
+"""librdkafka, csrc and CPython declarations. Only these files use `cdef extern`."""

@@ -1,4 +1,4 @@
-# The parts of csrc's headers that we use; the headers state ownership and threads.
+# The parts of csrc's headers that cykafka uses. The headers describe ownership and threads.
 from cpython.ref cimport PyObject
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -540,7 +540,7 @@ cdef extern from "ck_arrow.h" nogil:
                         const ck_arrow_name_t *names, size_t names_cnt, size_t max_bytes,
                         ArrowArrayStream *out)
 
-# CPython's functions that Cython does not declare.
+# CPython functions that Cython does not declare.
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() nogil
     bint PyGC_Disable()

@@ -1,5 +1,5 @@
-# The parts of <librdkafka/rdkafka.h> that we use, in the header's order. Functions that may block,
-# or hold a librdkafka lock for more than an instant, are called `with nogil`.
+# The parts of <librdkafka/rdkafka.h> that cykafka uses, in the header's order. Call functions that
+# may block, or hold a librdkafka lock for more than an instant, `with nogil`.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport FILE
 
@@ -334,8 +334,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                            void *rkt_opaque, void *msg_opaque)
 
 
-# <librdkafka/rdkafka_mock.h>, which upstream calls experimental. Any thread may call each of them;
-# most wait for the cluster's own thread.
+# <librdkafka/rdkafka_mock.h>, which upstream calls experimental. Any thread may call these
+# functions. Most of them wait for the cluster's own thread.
 cdef extern from "<librdkafka/rdkafka_mock.h>" nogil:
     ctypedef struct rd_kafka_mock_cluster_t
     ctypedef struct rd_kafka_mock_request_t

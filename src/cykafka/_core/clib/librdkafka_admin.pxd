@@ -1,4 +1,4 @@
-# The Admin API of <librdkafka/rdkafka.h>, in the header's order; see librdkafka.pxd. Results and
+# The Admin API from <librdkafka/rdkafka.h>, in the header's order; see librdkafka.pxd. Results and
 # descriptions live as long as their event.
 from libc.stdint cimport int32_t, int64_t, uint16_t
 
@@ -12,7 +12,7 @@ from cykafka._core.clib.librdkafka cimport (
 )
 
 cdef extern from "<librdkafka/rdkafka.h>" nogil:
-    # -- values of several requests
+    # -- values that several requests share
     ctypedef struct rd_kafka_Uuid_t
     int64_t rd_kafka_Uuid_least_significant_bits(const rd_kafka_Uuid_t *uuid)
     int64_t rd_kafka_Uuid_most_significant_bits(const rd_kafka_Uuid_t *uuid)
@@ -57,7 +57,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         rd_kafka_group_info *groups
         int group_cnt
 
-    # -- events: each ..._result_t is the event itself, by another name
+    # -- events: each ..._result_t is the event itself under another name
     ctypedef struct rd_kafka_event_t
     void rd_kafka_event_destroy(rd_kafka_event_t *rkev)
     rd_kafka_resp_err_t rd_kafka_event_error(rd_kafka_event_t *rkev)
@@ -65,7 +65,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void *rd_kafka_event_opaque(rd_kafka_event_t *rkev)
     rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *rkqu, int timeout_ms)
 
-    # -- results of several requests
+    # -- results that several requests share
     ctypedef struct rd_kafka_topic_result_t
     rd_kafka_resp_err_t rd_kafka_topic_result_error(const rd_kafka_topic_result_t *topicres)
     const char *rd_kafka_topic_result_error_string(const rd_kafka_topic_result_t *topicres)
@@ -237,7 +237,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const rd_kafka_topic_partition_list_t *rd_kafka_DeleteRecords_result_offsets(
         const rd_kafka_event_t *result)
 
-    # -- descriptions of topics and of the cluster
+    # -- topic and cluster descriptions
     ctypedef struct rd_kafka_TopicCollection_t
     ctypedef struct rd_kafka_TopicPartitionInfo_t
     ctypedef struct rd_kafka_TopicDescription_t
@@ -342,7 +342,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const rd_kafka_group_result_t **rd_kafka_DeleteGroups_result_groups(
         const rd_kafka_event_t *result, size_t *cntp)
 
-    # -- offsets of groups
+    # -- group offsets
     ctypedef struct rd_kafka_ListConsumerGroupOffsets_t
     rd_kafka_ListConsumerGroupOffsets_t *rd_kafka_ListConsumerGroupOffsets_new(
         const char *group_id, const rd_kafka_topic_partition_list_t *partitions)
@@ -375,7 +375,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     const rd_kafka_group_result_t **rd_kafka_DeleteConsumerGroupOffsets_result_groups(
         const rd_kafka_event_t *result, size_t *cntp)
 
-    # -- offsets of partitions
+    # -- partition offsets
     ctypedef struct rd_kafka_ListOffsetsResultInfo_t
     const rd_kafka_topic_partition_t *rd_kafka_ListOffsetsResultInfo_topic_partition(
         const rd_kafka_ListOffsetsResultInfo_t *result_info)
@@ -434,7 +434,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         rd_kafka_t *rk, rd_kafka_UserScramCredentialAlteration_t **alterations, size_t cnt,
         const rd_kafka_AdminOptions_t *options, rd_kafka_queue_t *rkqu)
 
-    # -- ACLs: a filter is a binding whose fields may be NULL
+    # -- ACLs: a filter is a binding with fields that may be NULL
     ctypedef struct rd_kafka_acl_result_t
     const rd_kafka_error_t *rd_kafka_acl_result_error(const rd_kafka_acl_result_t *aclres)
 
