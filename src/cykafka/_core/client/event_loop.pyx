@@ -131,7 +131,7 @@ cdef class Watch:
 
     def _forget(self, loop):
         try:
-            # This keeps the watch, which closes the pipe when it is freed, alive until then.
+            # The scheduled call keeps the watch alive. Freeing the watch closes the pipe.
             loop.call_soon_threadsafe(self._unread, loop)
         except RuntimeError:
             # If the loop is open, a signal handler raised the error.

@@ -144,7 +144,7 @@ cdef enum:
     # The interval between metadata requests until a broker responds, ms.
     ASK_AGAIN_MS = 100
 
-# Keyed by id, because a subclass may override comparison and hash.
+# Keyed by id, because a subclass may override comparison and hashing.
 _live = weakref.WeakValueDictionary()
 # The number of threads between rd_kafka_new() and the entry in _live. The interpreter's exit waits
 # for them.
@@ -268,11 +268,10 @@ cdef class Handle:
         self._callbacks.label = self._label
         self._callbacks.kind = _name(self)
         if tokens is not None:
-            # The rd_kafka_t calls the token source, so it must live as long.
+            # The rd_kafka_t calls the token source, which must therefore live as long.
             Py_INCREF(tokens)
         self._generation = self._callbacks.generation = ck_runtime_generation
-        # Do all of this before the handle is open: from then on, the interpreter's exit may close
-        # it.
+        # Do this before the handle is open: from then on, the interpreter's exit may close it.
         self._wait_queue = self._role.wait_queue(rk)
         if self._callbacks.has_logger():
             rd_kafka_set_log_queue(rk, NULL)
@@ -428,7 +427,7 @@ cdef class Handle:
         self._stops += 1
         self._open_in = 0
         while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
-            # A yield wakes only one waiting call, and none that is about to wait. So repeat it
+            # A yield wakes only one waiting call, and misses a call that is about to wait. So yield
             # until all calls have returned.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)

@@ -409,7 +409,7 @@ cdef list _headers_of(HeaderBlock block, uint32_t at):
     cdef const char *place = block._ptr + at
     cdef ck_bytes_t name, value
     cdef list headers = []
-    if block._ptr is NULL:  # not made by a codec
+    if block._ptr is NULL:  # not created by a codec
         return headers
     for _ in range(ck_pack_cnt(&place)):
         ck_pack_next(&place, &name, &value)

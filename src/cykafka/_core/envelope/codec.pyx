@@ -202,7 +202,7 @@ cdef class Gathered:
         raise TypeError(f"{where}: expected {expected}, got {type(value).__name__}")
 
     cdef int _explain(self, object envelope, object error) except -1:
-        """Raise an error that names the attribute whose reading raised `error`."""
+        """Raise an error that names the attribute that raised `error` when read."""
         field = FIELDS[self._field]
         if type(error) is UnicodeEncodeError:
             error.reason += f" in envelopes[{self._i}]: {field}"

@@ -43,7 +43,7 @@ class ConfigEntry:
     ----------
     name : str
     value : str or None
-        None if the property is not set or sensitive. You can pass None to delete the property.
+        None if the property is not set or sensitive, or for ``DELETE``.
     source : int
         One of :class:`ConfigSource`'s values.
     is_read_only, is_default, is_sensitive, is_synonym : bool
