@@ -181,7 +181,7 @@ cdef class Producer(Handle):
             when delivery fails permanently. It replaces the configured callback. If you pass both,
             ``callback`` takes precedence.
         timestamp : int
-            ms since the epoch. 0 is now; -1 is none, as ``Message.timestamp()`` returns it.
+            ms since the epoch. 0 is now; -1 is no timestamp, as in ``Message.timestamp()``.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
             Seconds to wait for room in the queue; callbacks run during the wait. 0, the default,
@@ -295,8 +295,8 @@ cdef class Producer(Handle):
         return 0
 
     cdef tuple record_copy(self, topic, value, key, partition, timestamp, headers):
-        """Return immutable copies of the arguments for a later queue() call. Raises what queue()
-        raises for arguments with a wrong type or value."""
+        """Return immutable copies of the arguments for a later queue() call. Raises the same
+        errors as queue() for arguments of a wrong type or value."""
         cdef const void *ptr
         cdef size_t size
         cdef Py_buffer buffer
@@ -326,7 +326,8 @@ cdef class Producer(Handle):
         partition : int
             The default for records without a ``partition``.
         callback, on_delivery : callable, optional
-            The default for records without a callback.
+            The default for records without a callback. If you pass both, ``on_delivery`` takes
+            precedence; in a record's dict, ``callback`` does.
 
         Returns
         -------
@@ -643,7 +644,7 @@ cdef class Producer(Handle):
         in_queue, in_flight : bool
             Which records to fail.
         blocking : bool
-            Wait until the background threads have purged their queues, too.
+            Wait until librdkafka's threads have also purged their queues.
         """
         cdef int flags = 0
         cdef rd_kafka_resp_err_t err
@@ -722,7 +723,7 @@ cdef class Producer(Handle):
             returned. The consumer needs ``enable.auto.commit`` false and ``isolation.level``
             read_committed (the default). During the block, only this thread may use the consumer.
         timeout : float, optional
-            Seconds for each step (:meth:`init_transactions`, the consumer's offsets, the commit or
+            Seconds per step (:meth:`init_transactions`, the consumer's offsets, the commit or
             the abort, seeking back); by default ``transaction.timeout.ms``, and twice that for the
             first step. The consumer's offsets may take ``transaction.timeout.ms`` in librdkafka,
             whatever this timeout is.
