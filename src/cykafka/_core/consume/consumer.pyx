@@ -107,7 +107,7 @@ from cykafka._core.consume.offsets import (
 _log = logging.getLogger("cykafka")
 
 cdef enum:
-    # The most messages of a call, and the most bytes.
+    # The most messages and the most bytes per call.
     MAX_MESSAGES = 1_000_000
     MAX_BYTES = 2_000_000_000
     # How long librdkafka pauses a partition's fetches after its queue was full, ms. With
@@ -180,7 +180,7 @@ cdef class Consumer(Handle):
         try:
             config = merged_config(args, kwargs, type(self).__name__)
             self._membership.listeners["on_commit"] = take_callable(config, "on_commit")
-            # Old configurations may set it here, where librdkafka had it as a topic property.
+            # Old configurations may set it here, because it was a topic property of librdkafka.
             topic_config = config.get("default.topic.config")
             stores = take_bool(config, "enable.auto.offset.store", True)
             if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
@@ -365,7 +365,7 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; others are ignored. To pause new partitions in ``on_assign``, call
+            Assigned partitions; the call ignores others. To pause new partitions in ``on_assign``, call
             ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
             ``resume()``, even if the group revokes and reassigns them.
         """
@@ -511,7 +511,7 @@ cdef class Consumer(Handle):
                 message = self.poll()
             except ClosedError:
                 if self._open_in == ck_runtime_generation and self._stops == stops:
-                    raise  # it was about another handle, in a callback
+                    raise  # a callback used another closed handle
                 raise StopIteration from None
             if message is None:
                 continue
@@ -995,15 +995,15 @@ cdef class BatchIterator:
                                                 deadline_after(self._timeout), True, "batches")
             except ClosedError:
                 if consumer._open_in == ck_runtime_generation and consumer._stops == stops:
-                    raise  # it was about another handle, in a callback
+                    raise  # a callback used another closed handle
                 raise StopIteration from None
             if batch._cnt:
                 return batch
             PyErr_CheckSignals()
 
     def take(self):
-        """For cykafka.aio: return the available part of the next batch, which may be empty. Raise
-        like __next__(), but ClosedError at the end."""
+        """For cykafka.aio: return the available part of the next batch, which may be empty.
+        Raises like __next__(), but raises ClosedError at the end."""
         cdef Consumer consumer = self._consumer
         if consumer is None:
             raise ClosedError("made without batches()")

@@ -107,7 +107,7 @@ cdef class Topic:
         self.release()
 
     cdef void release(self) noexcept:
-        # With the GIL: this only drops a reference, and threads must not see a half-released handle.
+        # With the GIL: this only drops a reference, and no thread may see a half-released handle.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             rd_kafka_topic_destroy(self._ptr)
             self._ptr = NULL
