@@ -365,8 +365,8 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; the call ignores others. To pause new partitions in ``on_assign``, call
-            ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
+            Assigned partitions; the call ignores others. To pause new partitions in ``on_assign``,
+            call ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
             ``resume()``, even if the group revokes and reassigns them.
         """
         c_partitions = partitions_to(partitions, "partitions")
