@@ -129,7 +129,7 @@ cdef class DescribeConsumerGroups(Request):
 
     def __cinit__(self, list group_ids):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS
-        self._names = list(group_ids)  # keeps the texts that _objects points to
+        self._names = list(group_ids)  # keeps the texts in _objects
         self.reserve(len(self._names))
         for name in self._names:
             self.add(<void *>c_text(name, "group_ids"))
