@@ -112,7 +112,7 @@ class PartitionRequests(Admin):
             ``PREFERRED``: the first of a partition's replicas. ``UNCLEAN``: a replica that is not
             in sync, if no replica in sync is alive.
         partitions : list of TopicPartition, optional
-            By default all of the cluster's partitions.
+            By default, all of the cluster's partitions.
         request_timeout, operation_timeout : float, optional
             Seconds.
 

@@ -220,11 +220,12 @@ cdef class Consumer(Handle):
         on_assign, on_revoke, on_lost : callable, optional
             ``callback(consumer, partitions)``. The group has assigned the partitions, is about to
             revoke them (commit now), or the consumer has lost them (too late to commit). Without
-            ``on_lost``, ``on_revoke`` runs for lost partitions. A callback may call ``assign`` and
-            ``unassign``, or with a cooperative assignor ``incremental_assign`` and
-            ``incremental_unassign``. If it does not, the consumer does so afterwards. The callback
-            runs inside librdkafka: a child process that it forks must end with ``os._exit`` or
-            exec.
+            ``on_lost``, ``on_revoke`` runs for lost partitions.
+
+            A callback may call ``assign`` and ``unassign``, or with a cooperative assignor
+            ``incremental_assign`` and ``incremental_unassign``. If it does not, the consumer does
+            so afterwards. The callback runs inside librdkafka: a child process that it forks must
+            end with ``os._exit`` or exec.
 
         Raises
         ------
@@ -539,7 +540,7 @@ cdef class Consumer(Handle):
         -------
         list of Message
             Fewer messages than requested, or none, if the timeout expires. If the group revokes a
-            partition during the call, its messages are left out.
+            partition during the call, the call drops its messages.
 
         Raises
         ------
@@ -573,7 +574,7 @@ cdef class Consumer(Handle):
         -------
         MessageBatch
             Fewer records than requested, or none, if the timeout expires. If the group revokes a
-            partition during the call, its records are left out. Events and errors are in
+            partition during the call, the call drops its records. Events and errors are in
             ``batch.errors``. With ``enable.auto.offset.store`` (the default), the consumer stores
             the offsets of the whole batch now. Otherwise call ``store_offsets(batch)`` or
             ``commit(batch)`` after you have processed the batch.
@@ -807,8 +808,8 @@ cdef class Consumer(Handle):
         dict of TopicPartition to (int or None)
             ``high - next``, with high as in :meth:`watermarks`. Next is the position after the
             last returned message, or else the group's committed offset, or else the start that
-            ``auto.offset.reset`` selects. Next is at least ``low``, because deleted records cannot
-            be read. None if next is unknown: the key's ``error`` says why, or
+            ``auto.offset.reset`` selects. Next is at least ``low``, because the consumer cannot
+            read deleted records. None if next is unknown: the key's ``error`` says why, or
             ``auto.offset.reset`` is ``error``.
 
         Raises
@@ -867,9 +868,11 @@ cdef class Consumer(Handle):
 
         ``close()`` first runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored
         offsets. Closing again does nothing. A ``poll()`` or ``consume()`` in another thread raises
-        RuntimeError. If a rebalance callback calls ``close()``, the call returns None, and the
-        consumer closes after the callback. If callbacks raise, ``close()`` raises their exceptions
-        at its end, each as the ``__context__`` of the next.
+        RuntimeError.
+
+        If a rebalance callback calls ``close()``, the call returns None, and the consumer closes
+        after the callback. If callbacks raise, ``close()`` raises their exceptions at its end,
+        each as the ``__context__`` of the next.
 
         Ctrl-C ends the wait like the timeout: the consumer is closed, and a thread completes the
         rest. At exit, the interpreter waits at most a second for such threads.
@@ -885,10 +888,12 @@ cdef class Consumer(Handle):
         -------
         bool or None
             None without a timeout. With a timeout, whether the consumer left its group in time;
-            librdkafka's threads may end later. If False, the consumer is closed anyway and logs a
-            warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
-            process ends first, the group notices only after the session timeout. Stored offsets
-            may then stay uncommitted, so the group reads their messages again.
+            librdkafka's threads may end later.
+
+            If False, the consumer is closed anyway and logs a warning. A thread completes the
+            leave, but ``on_revoke`` may not have run. If the process ends first, the group notices
+            only after the session timeout. Stored offsets may then stay uncommitted, so the group
+            reads their messages again.
 
         Raises
         ------

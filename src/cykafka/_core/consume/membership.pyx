@@ -338,7 +338,7 @@ cdef class Membership(Role):
         """Serve the leave without waiting. Returns whether the consumer has left its group."""
         if not self.has_left(handle):
             with nogil:
-                while ck_batch_skip(self.closing, 0):  # leftover entries are not signaled
+                while ck_batch_skip(self.closing, 0):  # librdkafka does not signal leftovers
                     pass
             handle.dispatch(NOW)
         return self.has_left(handle)

@@ -184,8 +184,8 @@ def seek(Handle handle not None, Backlog backlog not None, list partitions not N
     cdef Call call = new_step(handle, CK_CALL_SEEK, SEEK_MS)
     try:
         call.c.partitions = partitions_to(partitions, "partition")
-        # librdkafka has fetched the gathered messages before the seek. It may fetch messages that
-        # another thread gathers during this call after the seek.
+        # librdkafka fetched the gathered messages before the seek. Messages that another thread
+        # gathers during this call may be from after the seek.
         aside = backlog.new_batch(1)
         backlog.take_out(call.c.partitions, aside)
         yield call

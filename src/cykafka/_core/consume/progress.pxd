@@ -25,7 +25,7 @@ cdef class Progress:
     # By (topic, partition): a KafkaError if the consumer has returned messages that the next
     # transaction can no longer commit, because the position is gone.
     cdef dict _given_up
-    # Whether a transaction may commit this consumer's offsets; -1 if unknown yet.
+    # Whether a transaction may commit this consumer's offsets; -1 if not known yet.
     cdef int _suitable
 
     cdef bint suits(self, Handle handle) except -1

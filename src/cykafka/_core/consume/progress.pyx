@@ -48,7 +48,7 @@ cdef class Progress:
     # -- reading
 
     cdef int note_starts(self, rd_kafka_message_t **first, size_t cnt) except -1:
-        """Record the offset where reading a partition begins, before the consumer returns it.
+        """Record where reading a partition begins, before the consumer returns its first message.
 
         A failed transaction seeks back to this offset if the group has committed none.
         """

@@ -89,7 +89,7 @@ cdef class Ledger:
         ck_delivery_release(self._ptr)
 
     cdef int add_reference(self, int which) except -1:
-        """Take a reference and request an event, which returns it when the delivery is done.
+        """Take a reference, and request an event that returns it when the delivery is done.
         Returns 0 without an event if the delivery is already done."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:

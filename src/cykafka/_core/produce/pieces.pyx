@@ -1,4 +1,4 @@
-"""Pieces: a text split at delimiters, a column for publish() without Python objects."""
+"""Pieces: a text split at delimiters, as a publish() column without Python objects."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM

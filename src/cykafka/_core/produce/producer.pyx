@@ -683,15 +683,17 @@ cdef class Producer(Handle):
         """Return a block that commits its records together, or aborts them if it raises.
 
         ``with producer.transaction():`` begins a transaction and commits it at the end of the
-        block. An exception, Ctrl-C included, aborts the transaction and propagates. The abort then
-        takes up to ``timeout``, and a second Ctrl-C ends the abort. If the abort also fails, the
-        exception's context and the log contain its error; a fatal error is raised instead. The
-        block retries ``retriable()`` errors until the timeout. If the commit fails, the block
+        block. The first block calls :meth:`init_transactions` unless you have called it. Inside
+        the block, ``abort_transaction()`` drops the records without an exception. With a consumer,
+        the consumer then reads the same messages again.
+
+        An exception, Ctrl-C included, aborts the transaction and propagates. The abort then takes
+        up to ``timeout``, and a second Ctrl-C ends the abort. If the abort also fails, the
+        exception's context and the log contain its error; the block raises a fatal error instead.
+
+        The block retries ``retriable()`` errors until the timeout. If the commit fails, the block
         raises, and aborts the transaction if the error is ``txn_requires_abort()``. If a commit
-        times out, the next block, ``commit_transaction()`` or ``close()`` resumes it. The
-        first block calls :meth:`init_transactions` unless you have called it. Inside the block,
-        ``abort_transaction()`` drops the records without an exception. With a consumer, the
-        consumer then reads the same messages again.
+        times out, the next block, ``commit_transaction()`` or ``close()`` resumes it.
 
         With a consumer, the block is one consume-transform-produce step: it commits the offsets
         that the consumer has read together with the records. Read in the block or before it::
@@ -705,10 +707,12 @@ cdef class Producer(Handle):
         If the transaction fails or cannot begin, the consumer seeks back to its group's committed
         offsets and reads the messages again. It neither skips a message nor commits one twice. So
         handle the exception outside the block, continue the loop, and do not resend messages read
-        before the failure. A partition without a committed offset restarts at the first message
-        that the consumer returned. If the seek fails, the next block repeats it first. If the
-        consumer has returned messages before that repeated seek, the next block raises ``_RETRY``,
-        because the consumer will return them again.
+        before the failure.
+
+        A partition without a committed offset restarts at the first message that the consumer
+        returned. If the seek fails, the next block repeats it first. If the consumer has returned
+        messages before that repeated seek, the next block raises ``_RETRY``, because the consumer
+        will return them again.
 
         A block also fails if the consumer has lost a partition after it returned messages from
         that partition since the last block. The block can then no longer commit their offsets.
@@ -829,13 +833,14 @@ cdef class Producer(Handle):
     def close(self, timeout=None):
         """Abort an open transaction or flush, then free the producer.
 
-        If a commit has timed out, ``close()`` resumes the commit instead of aborting. Ctrl-C, or
-        another signal handler's exception that is not an ``Exception``, ends the wait for records
-        and leaves the producer open. The next transaction block then first completes a started
-        abort. A later Ctrl-C, when ``close()`` has already failed the remaining records or waits
-        for librdkafka's threads, still closes the producer. A callback may call ``close()``, which
-        waits for callbacks in other threads. If two callbacks close each other's producers, pass a
-        timeout.
+        If a commit has timed out, ``close()`` resumes the commit instead of aborting. A callback
+        may call ``close()``, which waits for callbacks in other threads. If two callbacks close
+        each other's producers, pass a timeout.
+
+        Ctrl-C, or another signal handler's exception that is not an ``Exception``, ends the wait
+        for records and leaves the producer open. The next transaction block then first completes a
+        started abort. A later Ctrl-C, when ``close()`` has already failed the remaining records or
+        waits for librdkafka's threads, still closes the producer.
 
         Parameters
         ----------
@@ -844,10 +849,12 @@ cdef class Producer(Handle):
             ``delivery.timeout.ms`` ends. Records without an outcome by then fail with
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
             callbacks and Deliveries report the failure; a logged warning counts the records with
-            neither. The timeout does not interrupt callbacks. If a librdkafka thread is stalled,
-            the Delivery records that it holds fail with ``_DESTROY`` after the thread ends. The
-            Delivery's callbacks then run in another thread, unless the interpreter ends first.
-            ``close()`` logs the number of records that the stalled thread holds.
+            neither. The timeout does not interrupt callbacks.
+
+            If a librdkafka thread is stalled, the Delivery records that it holds fail with
+            ``_DESTROY`` after the thread ends. The Delivery's callbacks then run in another
+            thread, unless the interpreter ends first. ``close()`` logs the number of records that
+            the stalled thread holds.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Publication: a batch that an event loop passes to librdkafka in steps, between its tasks."""
+"""Publication: a batch that an event loop passes to librdkafka between its other tasks."""
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -34,7 +34,7 @@ cdef class Publication:
         return self._producer._publisher.step(self._producer, self._batch)
 
     def end(self, raised=None):
-        """Fail the records that librdkafka has not got: with ``_DESTROY`` if `raised` is a
+        """Fail the records that librdkafka has not received: with ``_DESTROY`` if `raised` is a
         ClosedError, else with ``_QUEUE_FULL``."""
         self._producer._publisher.end(self._batch, raised)
 

@@ -416,8 +416,8 @@ cdef class Publisher(Role):
         return None if err else True
 
     cdef int end(self, Batch batch, object raised) except -1:
-        """Fail the records that librdkafka has not got. `raised` is the exception that ended the
-        call, or None."""
+        """Fail the records that librdkafka has not received. `raised` is the exception that ended
+        the call, or None."""
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
         cdef Ledger ledger = batch.delivery._ledger
         if isinstance(raised, ClosedError):
