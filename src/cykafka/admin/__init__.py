@@ -81,9 +81,10 @@ class AdminClient(
     Most methods return at once: a ``concurrent.futures.Future``, or a dict with one future per
     item of the request. A future's ``result()`` waits for the cluster's response and returns it,
     or raises :class:`KafkaException`. Every future ends within `request_timeout`, unless a request
-    contains tens of thousands of items: librdkafka's work grows with their square. Future
-    callbacks run in the client's thread and block its other responses. So a callback must not wait
-    for another future of the same client.
+    contains tens of thousands of items: librdkafka's work grows with their square.
+
+    Future callbacks run in the client's thread and block its other responses. So a callback must
+    not wait for another future of the same client.
 
     Many methods accept these keywords:
 

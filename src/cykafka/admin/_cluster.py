@@ -47,7 +47,7 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         include_authorized_operations : bool
-            Also return the operations that this client may use on it (KIP-430).
+            Also return the operations that this client may use on the cluster (KIP-430).
         request_timeout : float, optional
             Seconds.
 
@@ -76,7 +76,7 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         resources : list of ConfigResource
-            At most one of them a broker: its request goes to that broker.
+            At most one may be a broker: its request goes to that broker.
         request_timeout : float, optional
             Seconds.
         broker : int, optional
@@ -85,7 +85,7 @@ class ClusterRequests(Admin):
         Returns
         -------
         dict of ConfigResource to Future of dict of str to ConfigEntry
-            The entries are by property.
+            The keys of the inner dict are property names.
         """
         # librdkafka cannot parse the response to a request that contains a resource twice.
         wanted = list(dict.fromkeys(expect_list(resources, ConfigResource, "resources")))
@@ -101,7 +101,7 @@ class ClusterRequests(Admin):
         validate_only: bool = False,
         broker: int | None = None,
     ) -> dict[ConfigResource, Future[None]]:
-        """Replace configurations: a property that is not set gets its default again.
+        """Replace configurations: properties that you do not set return to their defaults.
 
         .. deprecated:: 0.2
             Use :meth:`incremental_alter_configs`.
@@ -109,7 +109,7 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         resources : list of ConfigResource
-            With `set_config`. At most one of them a broker.
+            With `set_config`. At most one may be a broker.
         request_timeout : float, optional
             Seconds.
         validate_only : bool
@@ -143,12 +143,12 @@ class ClusterRequests(Admin):
         validate_only: bool = False,
         broker: int | None = None,
     ) -> dict[ConfigResource, Future[None]]:
-        """Change configurations (KIP-339): properties that are not named stay unchanged.
+        """Change configurations (KIP-339): properties that you do not name stay unchanged.
 
         Parameters
         ----------
         resources : list of ConfigResource
-            With `incremental_configs`. At most one of them a broker.
+            With `incremental_configs`. At most one may be a broker.
         request_timeout : float, optional
             Seconds.
         validate_only : bool
@@ -186,19 +186,19 @@ class ClusterRequests(Admin):
         Future[dict[str, UserScramCredentialsDescription]]
         | dict[str, Future[UserScramCredentialsDescription]]
     ):
-        """Describe the SCRAM credentials of users (KIP-554).
+        """Describe users' SCRAM credentials (KIP-554).
 
         Parameters
         ----------
         users : list of str, optional
-            All different; all users by default.
+            Names without duplicates; all users by default.
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of UserScramCredentialsDescription
-            By the user's name. Without `users` a Future of such a dict.
+            The keys are user names. Without `users`, a Future of such a dict.
         """
         if users is None:
             everybody = DescribeUserScramCredentials(None)
@@ -219,14 +219,14 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         alterations : list of UserScramCredentialUpsertion and UserScramCredentialDeletion
-            Each pair of user and mechanism once.
+            Each pair of user and mechanism at most once.
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of None
-            By the user's name.
+            The keys are user names.
         """
         wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
         for alteration in wanted:
@@ -247,7 +247,7 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         acls : list of AclBinding
-            All different.
+            Without duplicates.
         request_timeout : float, optional
             Seconds.
 
@@ -292,7 +292,7 @@ class ClusterRequests(Admin):
         Parameters
         ----------
         acl_binding_filters : list of AclBindingFilter
-            All different.
+            Without duplicates.
         request_timeout : float, optional
             Seconds.
 

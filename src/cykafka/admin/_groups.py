@@ -70,16 +70,16 @@ class GroupRequests(Admin):
         Parameters
         ----------
         group_ids : list of str
-            All different.
+            Without duplicates.
         include_authorized_operations : bool
-            Also return the operations that this client may use on them (KIP-430).
+            Also return the operations that this client may use on the groups (KIP-430).
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of ConsumerGroupDescription
-            By the group's name.
+            The keys are group names.
         """
         names = expect_names(group_ids, "group_ids", unnamed=True)
         return self._ask(
@@ -92,19 +92,19 @@ class GroupRequests(Admin):
     def delete_consumer_groups(
         self, group_ids: list[str], *, request_timeout: float | None = None
     ) -> dict[str, Future[None]]:
-        """Delete groups; they must have no members.
+        """Delete groups, which must not have members.
 
         Parameters
         ----------
         group_ids : list of str
-            All different.
+            Without duplicates.
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of None
-            By the group's name.
+            The keys are group names.
         """
         names = expect_names(group_ids, "group_ids", unnamed=True)
         return self._ask(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
@@ -121,7 +121,7 @@ class GroupRequests(Admin):
         Parameters
         ----------
         list_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-            One group, and its partitions: None for all with a committed offset.
+            One group and its partitions. None means all partitions with a committed offset.
         require_stable : bool
             Fail with ``UNSTABLE_OFFSET_COMMIT`` while a transaction has offsets pending (KIP-447).
         request_timeout : float, optional
@@ -130,7 +130,7 @@ class GroupRequests(Admin):
         Returns
         -------
         dict of str to Future of ConsumerGroupTopicPartitions
-            By the group's name. A partition's own error is in its TopicPartition.
+            The keys are group names. A partition's own error is in its TopicPartition.
         """
         group, partitions = _one_group(
             list_consumer_group_offsets_request,
@@ -151,19 +151,19 @@ class GroupRequests(Admin):
         *,
         request_timeout: float | None = None,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Commit offsets for a group that has no members.
+        """Commit offsets for a group without members.
 
         Parameters
         ----------
         alter_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-            One group, and its partitions with their offsets.
+            One group and its partitions with their offsets.
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of ConsumerGroupTopicPartitions
-            By the group's name. A partition's own error is in its TopicPartition.
+            The keys are group names. A partition's own error is in its TopicPartition.
         """
         group, partitions = _one_group(
             alter_consumer_group_offsets_request,
@@ -180,19 +180,19 @@ class GroupRequests(Admin):
         *,
         request_timeout: float | None = None,
     ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
-        """Delete a group's offsets of partitions that it is not subscribed to (KIP-496).
+        """Delete a group's offsets for partitions that it is not subscribed to (KIP-496).
 
         Parameters
         ----------
         delete_consumer_group_offsets_request : list of ConsumerGroupTopicPartitions
-            One group, and its partitions.
+            One group and its partitions.
         request_timeout : float, optional
             Seconds.
 
         Returns
         -------
         dict of str to Future of ConsumerGroupTopicPartitions
-            By the group's name. A partition's own error is in its TopicPartition.
+            The keys are group names. A partition's own error is in its TopicPartition.
         """
         group, partitions = _one_group(
             delete_consumer_group_offsets_request,
@@ -227,7 +227,7 @@ def _one_group(
     *,
     all_allowed: bool = False,
 ) -> tuple[str, list[TopicPartition] | None]:
-    """The group's name and partitions; librdkafka takes one group at a time."""
+    """Return the group's name and partitions. librdkafka accepts one group per request."""
     if not isinstance(request, list):
         raise TypeError(
             f"{argument}: expected a list of ConsumerGroupTopicPartitions, "

@@ -14,7 +14,7 @@ from cykafka._core.model.offset import DeletedRecords, ListOffsetsResultInfo, Of
 
 
 class PartitionRequests(Admin):
-    """The requests for offsets, records and leaders of partitions."""
+    """The requests for partitions' offsets, records and leaders."""
 
     def list_offsets(
         self,
@@ -23,15 +23,15 @@ class PartitionRequests(Admin):
         isolation_level: IsolationLevel | None = None,
         request_timeout: float | None = None,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """Look up the first, last or newest offset of partitions, or the offset of a timestamp.
+        """Look up each partition's first, last or newest offset, or the offset of a timestamp.
 
         Parameters
         ----------
         topic_partition_offsets : dict of TopicPartition to OffsetSpec
         isolation_level : IsolationLevel, optional
-            ``READ_COMMITTED`` looks no further than the first open transaction.
+            ``READ_COMMITTED`` stops at the first open transaction.
         request_timeout : float, optional
-            Seconds; less than 1 counts as 1.
+            Seconds; a value below 1 means 1.
 
         Returns
         -------
@@ -80,7 +80,7 @@ class PartitionRequests(Admin):
         Parameters
         ----------
         topic_partition_offsets : list of TopicPartition
-            With the offset of the first record to be kept; ``OFFSET_END`` keeps none.
+            Each with the offset of the first record to keep; ``OFFSET_END`` deletes all records.
         request_timeout, operation_timeout : float, optional
             Seconds.
 
@@ -112,15 +112,15 @@ class PartitionRequests(Admin):
             ``PREFERRED``: the first of a partition's replicas. ``UNCLEAN``: a replica that is not
             in sync, if no replica in sync is alive.
         partitions : list of TopicPartition, optional
-            All of the cluster by default.
+            By default, all of the cluster's partitions.
         request_timeout, operation_timeout : float, optional
             Seconds.
 
         Returns
         -------
         Future of dict of TopicPartition to KafkaError or None
-            ``ELECTION_NOT_NEEDED`` where the leader is already the right one. For all partitions
-            of the cluster, only the partitions that needed an election.
+            ``ELECTION_NOT_NEEDED`` if the partition already has the right leader. Without
+            `partitions`, the dict contains only partitions that needed an election.
         """
         if not isinstance(election_type, ElectionType):
             raise TypeError(
@@ -139,7 +139,7 @@ class PartitionRequests(Admin):
 
 
 def _checked_partitions(partitions: object, argument: str, items: str) -> list[TopicPartition]:
-    # Both in confluent_kafka's words.
+    # Both messages are confluent_kafka's.
     if not isinstance(partitions, (list, tuple)):
         raise TypeError(f"Expected {argument} to be a list, got '{type(partitions).__name__}'")
     for partition in partitions:

@@ -35,7 +35,7 @@ class TopicRequests(Admin):
         Returns
         -------
         dict of str to Future of None
-            By the topic's name.
+            The keys are topic names.
         """
         wanted = expect_list(new_topics, NewTopic, "new_topics")
         return self._ask(
@@ -64,7 +64,7 @@ class TopicRequests(Admin):
         Returns
         -------
         dict of str to Future of None
-            By the topic's name.
+            The keys are topic names.
         """
         names = expect_names(topics, "topics")
         return self._ask(
@@ -94,7 +94,7 @@ class TopicRequests(Admin):
         Returns
         -------
         dict of str to Future of None
-            By the topic's name.
+            The keys are topic names.
         """
         wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
         return self._ask(
@@ -120,12 +120,12 @@ class TopicRequests(Admin):
         request_timeout : float, optional
             Seconds.
         include_authorized_operations : bool
-            Also return the operations that this client may use on them (KIP-430).
+            Also return the operations that this client may use on the topics (KIP-430).
 
         Returns
         -------
         dict of str to Future of TopicDescription
-            By the topic's name.
+            The keys are topic names.
         """
         if not isinstance(topics, TopicCollection):
             raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
@@ -139,7 +139,7 @@ class TopicRequests(Admin):
 
 
 def _names(plans: Sequence[NewTopic | NewPartitions], argument: str) -> list[str]:
-    """The topics' names; none may be empty."""
+    """Return the topics' names. Raise if a name is empty."""
     names = [plan.topic for plan in plans]
     if "" in names:
         raise ValueError(f"{argument}: a topic has an empty name")

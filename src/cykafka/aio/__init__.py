@@ -1,9 +1,9 @@
 """Clients for asyncio.
 
 An event loop serves librdkafka while coroutines wait: librdkafka writes to a pipe, and the loop
-reads the pipe (``rd_kafka_queue_io_event_enable``). The clients use no Python thread, no executor
-and no timer. A client belongs to one loop at a time: the loop of its first await, until that loop
-is closed.
+reads the pipe (``rd_kafka_queue_io_event_enable``). The clients use neither a Python thread nor an
+executor. A client belongs to one loop at a time: the loop of its first await, until that loop is
+closed.
 
 `AIOProducer` and `AIOConsumer` have the interface of confluent_kafka's classes.
 """
@@ -20,7 +20,7 @@ __all__ = ["AIOConsumer", "AIOProducer", "AsyncAdminClient", "AsyncConsumer", "A
 _TO_COME = ("AsyncDeserializingConsumer", "AsyncSerializingProducer")
 
 
-# Type checkers would take any name for one of this module.
+# With __getattr__, type checkers would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:

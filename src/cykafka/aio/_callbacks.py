@@ -1,4 +1,4 @@
-"""Callbacks of a configuration that are coroutines."""
+"""Coroutine functions as callbacks in a configuration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeGuard
 
 _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
-# The loops keep weak references only.
+# Loops keep only weak references to tasks.
 _running: set[asyncio.Task[Any]] = set()
 
 
 def is_coroutine(callback: object) -> TypeGuard[Callable[..., Coroutine[Any, Any, Any]]]:
-    """Whether it is a coroutine function, or an object whose ``__call__`` is one."""
+    """Whether `callback` is a coroutine function, or an object whose ``__call__`` is one."""
     return iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
 
 
@@ -30,9 +30,9 @@ def _run(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
 
 
 def adapt_callbacks(given: dict[str, Any] | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a client, whose coroutine functions are callbacks that start them.
+    """Return a client's configuration, with callbacks that start its coroutine functions.
 
-    ``oauth_cb`` runs in a loop of its own, because librdkafka's thread waits for the token.
+    ``oauth_cb`` runs in its own loop, because librdkafka's thread waits for the token.
     """
     if given is None and kwargs:
         given = {}

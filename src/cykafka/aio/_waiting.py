@@ -1,4 +1,4 @@
-"""Waiting in an event loop for a client's queue, and for its calls to the brokers."""
+"""Waits in an event loop for a client's queue, and for its calls to the brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Waker:
     Parameters
     ----------
     loop : AbstractEventLoop
-        The coroutine's.
+        The coroutine's loop.
     """
 
     __slots__ = ("_future", "_loop", "_rung")
@@ -31,14 +31,14 @@ class Waker:
         self._future: Future[None] | None = None
 
     def __call__(self, loop: AbstractEventLoop | None = None) -> None:
-        """End the sleep, or the next one. `loop` is the one whose thread calls, if any."""
+        """End the sleep, or the next one. `loop` is the calling thread's loop, if any."""
         self._rung = True
         if self._future is None:
             return
         if loop is self._loop:
             self._end()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the sleeper
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the sleep has ended
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -46,7 +46,7 @@ class Waker:
             self._future.set_result(None)
 
     async def sleep(self) -> None:
-        """Wait for a call, unless there was one since the last sleep."""
+        """Sleep until this Waker is called, or not at all if it was called since the last sleep."""
         self._future = self._loop.create_future()
         try:
             if not self._rung:
@@ -62,25 +62,25 @@ async def until(
     is_there: Callable[[Found], object],
     timeout: float | None,
 ) -> Found:
-    """Call `take` whenever the client's queue has something new, until its result counts.
+    """Call `take` whenever the client's queue has something new, until `is_there` accepts a result.
 
     Parameters
     ----------
     watch : Watch
-        The client's.
+        The client's watch.
     take : callable
-        Must not wait.
+        Gets a result, without waiting.
     is_there : callable
-        Whether a result counts.
+        Whether to return a result instead of waiting on.
     timeout : float, optional
-        Seconds; None or less than 0: no limit. Then the last result is returned.
+        Seconds until the last result is returned anyway. None or a negative value waits forever.
     """
     loop = get_running_loop()
     waker = Waker(loop)
     over = timeout == 0
 
     def end() -> None:
-        # The clock may say that it is too early: uvloop rounds timers to ms.
+        # Do not ask the clock: uvloop rounds timers to ms, so this may run too early.
         nonlocal over
         over = True
         waker(loop)
@@ -110,15 +110,16 @@ async def until(
 async def perform(
     steps: Generator[Call, None, Result], on_late: Callable[[], object] = lambda: None
 ) -> Result:
-    """Run an operation of a client, and return its result.
+    """Run a client's operation, and return its result.
 
     Parameters
     ----------
     steps : generator
-        It yields each call to wait for. A cancellation is raised in it, so that it cleans up; but
-        first it gets the result of a call that must not be left, which ends with its slice.
+        Yields each call to wait for. perform() raises a cancellation in the generator, so that it
+        cleans up. If the current call must not be interrupted, the generator first gets its
+        result, at the end of the call's slice.
     on_late : callable, optional
-        Called if the operation has succeeded before the cancellation could be raised in it.
+        Called if the operation has succeeded before perform() could raise the cancellation.
     """
     cancelled: list[CancelledError] = []
     try:
@@ -140,19 +141,19 @@ async def perform(
         result: Result = end.value
         return result
     except Exception as error:
-        if cancelled:  # it counts more than a failure that came meanwhile
+        if cancelled:  # it takes precedence over the failure
             raise cancelled[0] from error
         raise
 
 
 async def _make(call: Call, cancelled: list[CancelledError]) -> None:
-    """Make a call, and wait for it. A cancellation that comes meanwhile is added to the list, if
-    the call must not be left."""
+    """Start a call, and wait for it. If the call must not be interrupted, put a cancellation that
+    arrives during the wait into the list."""
     if call.pause_s is not None:
         await sleep(call.pause_s)
         return
     watch = call.watch
-    watch.claim(get_running_loop())  # before the call is made: another loop must not make it
+    watch.claim(get_running_loop())  # before the start: another loop must not start the call
     call.start()
     while True:
         try:

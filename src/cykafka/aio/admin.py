@@ -35,13 +35,13 @@ else:
 class AsyncAdminClient(_Base, AsyncWith):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
-    Its methods are those of :class:`cykafka.admin.AdminClient`. Their futures are asyncio's, so
-    await them::
+    The methods are those of :class:`cykafka.admin.AdminClient`, but their futures are asyncio
+    futures. Await them::
 
         for topic, future in admin.create_topics([NewTopic("orders", 6)]).items():
             await future
 
-    The event loop delivers the responses, without a thread. Call the methods in coroutines only.
+    The event loop delivers the responses, without a thread. Call the methods only in coroutines.
     Canceling a future does not cancel the request.
     """
 
@@ -118,7 +118,7 @@ class AsyncAdminClient(_Base, AsyncWith):
     async def cluster_id(  # type: ignore[override]  # awaitable here
         self, timeout: float | None = None
     ) -> str | None:
-        """Request the cluster's id; None if the brokers have none. `timeout` is in s."""
+        """Request the cluster's id, or None if the brokers report none. `timeout` is in s."""
         return (await self.list_topics(timeout=timeout)).cluster_id
 
     def poll(self, timeout: float | None = None) -> int:

@@ -47,7 +47,7 @@ class AIOProducer(_Client):
     producer_conf : dict
         As for :class:`cykafka.aio.AsyncProducer`.
     max_workers, executor, batch_size, buffer_timeout
-        Have no effect: there is no executor, and librdkafka makes the batches (``linger.ms``).
+        Have no effect: cykafka uses no executor, and librdkafka builds batches (``linger.ms``).
     """
 
     _async: AsyncProducer
@@ -60,7 +60,7 @@ class AIOProducer(_Client):
         batch_size: int = 1000,
         buffer_timeout: float = 1.0,
     ) -> None:
-        self._loop = asyncio.get_running_loop()  # confluent_kafka requires one, too
+        self._loop = asyncio.get_running_loop()  # confluent_kafka also requires one
         self.executor = executor
         self._async = AsyncProducer(producer_conf)
         self._is_closed = False
@@ -73,17 +73,17 @@ class AIOProducer(_Client):
         return True
 
     async def poll(self, timeout: float = 0) -> int:
-        """Serve delivery reports and other events. The event loop does so without it.
+        """Serve delivery reports and other events. The event loop also does so automatically.
 
         Parameters
         ----------
         timeout : float
-            Seconds to wait for the first; less than 0: forever.
+            Seconds to wait for the first event. A negative value waits forever.
 
         Returns
         -------
         int
-            The number of events that were served.
+            The number of served events.
         """
         return await self._async.serve(timeout)
 
@@ -105,13 +105,13 @@ class AIOProducer(_Client):
         return future
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Wait for the outcomes of the records; see :meth:`AsyncProducer.flush`."""
+        """Wait for the records' outcomes; see :meth:`AsyncProducer.flush`."""
         return await self._async.flush(timeout)
 
     async def purge(
         self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True
     ) -> None:
-        """Fail records that wait or are in flight; `blocking` has no effect."""
+        """Fail waiting records or records in flight; `blocking` has no effect."""
         self._async.purge(in_queue, in_flight)
 
     async def init_transactions(self, timeout: float | None = None) -> None:
@@ -140,7 +140,7 @@ class AIOProducer(_Client):
         await self._async.abort_transaction(timeout)
 
     async def close(self) -> None:
-        """Wait for the outcomes of the records, and free the producer."""
+        """Wait for the records' outcomes, and free the producer."""
         self._is_closed = True
         await self._async.close()
 
@@ -153,7 +153,7 @@ class AIOConsumer(_Client):
     consumer_conf : dict
         As for :class:`cykafka.aio.AsyncConsumer`.
     max_workers, executor
-        Have no effect: there is no executor.
+        Have no effect: cykafka uses no executor.
     """
 
     _async: AsyncConsumer
@@ -242,7 +242,7 @@ class AIOConsumer(_Client):
         self._async.pause(partitions)
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
-        """The inverse of pause()."""
+        """Return messages from these partitions again."""
         self._async.resume(partitions)
 
     async def store_offsets(
@@ -276,15 +276,15 @@ class AIOConsumer(_Client):
         self._async.incremental_unassign(partitions)
 
     async def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return self._async.assignment()
 
     async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets after the last messages."""
+        """Return the offsets after the last messages."""
         return self._async.position(partitions)
 
     async def consumer_group_metadata(self) -> bytes:
-        """The group's state, for ``send_offsets_to_transaction()``."""
+        """Return the group's state, for ``send_offsets_to_transaction()``."""
         return self._async.consumer_group_metadata()
 
     async def get_watermark_offsets(

@@ -73,7 +73,7 @@ class AsyncConsumer(AsyncWith):
         # The rebalance whose callback runs, and exceptions that a later call must raise.
         self._current: Rebalance | None = None
         self._failures: deque[Exception] = deque()
-        # librdkafka leaves the group unless the queue is polled (max.poll.interval.ms).
+        # librdkafka leaves the group if the consumer does not poll within max.poll.interval.ms.
         self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
         self._is_closing = False
         # The leave that close() started, and close()'s loop.
@@ -122,7 +122,7 @@ class AsyncConsumer(AsyncWith):
         self, callback: Callable[..., Coroutine[Any, Any, Any]], rebalance: Rebalance
     ) -> None:
         self._rebalances.append((callback, rebalance))
-        self._watch.wake_all()  # the task that follows it may wait in another call
+        self._watch.wake_all()  # the task that must follow the rebalance may wait in another call
 
     async def _follow(self) -> None:
         """Wait until the rebalance callbacks have ended."""
@@ -159,7 +159,7 @@ class AsyncConsumer(AsyncWith):
 
     def _end_following(self, task: asyncio.Task[None]) -> None:
         # In a callback, because the program may cancel the task before its first step.
-        if self._following is task:  # else its loop was closed, and another task has followed
+        if self._following is task:  # else its loop was closed, and another task has taken over
             self._current = self._following = None
         self._watch.wake_all()
 
@@ -199,7 +199,7 @@ class AsyncConsumer(AsyncWith):
         self._consumer.pause(list(partitions))
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """The inverse of :meth:`pause`."""
+        """Return messages from partitions again; see :meth:`cykafka.Consumer.resume`."""
         self._consumer.resume(list(partitions))
         self._watch.wake_all()
 
@@ -226,7 +226,7 @@ class AsyncConsumer(AsyncWith):
         """
         if self._in_a_row >= _IN_A_ROW:
             self._in_a_row = 0
-            await asyncio.sleep(0)  # not after the take: a cancellation would lose the message
+            await asyncio.sleep(0)  # not after the poll: a cancellation would lose the message
         if not self._line and not self._is_rebalancing():
             message = self._poll()
             if message is not None:
@@ -242,7 +242,7 @@ class AsyncConsumer(AsyncWith):
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._watch.claim(loop)
-            # Tasks of a closed loop do not leave their line.
+            # Tasks of a closed loop never leave their line.
             self._loop, self._line = loop, deque()
         line = self._line
         place = object()
@@ -355,7 +355,7 @@ class AsyncConsumer(AsyncWith):
     def batches(self, max_messages: int = 10_000) -> AsyncIterator[MessageBatch]:
         """Iterate over batches until the consumer is closed; see :meth:`cykafka.Consumer.batches`.
 
-        Unlike there, the iterator does not wait for a full batch.
+        Unlike that iterator, this one does not wait for a full batch.
 
         Parameters
         ----------
@@ -365,9 +365,9 @@ class AsyncConsumer(AsyncWith):
         Returns
         -------
         asynchronous iterator of MessageBatch
-            Batches always have records and never have errors. For an event or error, the iterator
-            first returns the records before it, then raises KafkaException. The iteration can
-            continue after the exception. The iterator skips ends of partitions.
+            Batches always contain records and never contain errors. For an event or error, the
+            iterator first returns the records before it, then raises KafkaException. You can
+            continue the iteration after the exception. The iterator skips ends of partitions.
 
         Raises
         ------
@@ -475,7 +475,7 @@ class AsyncConsumer(AsyncWith):
     async def watermarks(
         self, partitions: Sequence[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, Watermarks]:
-        """Return the ends of partitions; see :meth:`cykafka.Consumer.watermarks`."""
+        """Return each partition's ends; see :meth:`cykafka.Consumer.watermarks`."""
         return await perform(watermarks(self._consumer, _listed(partitions), timeout))
 
     async def lag(
@@ -534,14 +534,14 @@ class AsyncConsumer(AsyncWith):
             )
             return bool(self._has_left)
         loop = asyncio.get_running_loop()
-        self._watch.add(loop)  # while it is open
+        self._watch.add(loop)  # while the consumer is open
         self._is_closing = True
         self._poll = self._refuse
         has_left = False
         try:
             try:
                 leaving = Leaving(self._consumer, self._watch)
-            except BaseException:  # it stays open
+            except BaseException:  # the consumer stays open
                 self._is_closing = False
                 self._poll = partial(self._consumer.poll, 0)
                 raise
@@ -576,7 +576,7 @@ class AsyncConsumer(AsyncWith):
         return has_left
 
     def _end_abandoned_close(self) -> None:
-        """Close at once if the loop of the first close() was closed: that close() never ends."""
+        """Close at once if the first close() never ends, because its loop was closed."""
         if self._has_left is None and self._leaving is not None and self._leaving[1].is_closed():
             self._has_left = False
             self._end_leave(self._leaving[0])

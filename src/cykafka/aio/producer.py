@@ -197,7 +197,7 @@ class AsyncProducer(RecordSender, AsyncWith):
         except ClosedError:
             if was_closed or not self._is_closing:
                 raise
-        await self._end_of_close()  # which has flushed
+        await self._end_of_close()  # close() has flushed
         return 0
 
     async def _flush(self, timeout: float | None) -> int:
@@ -317,12 +317,12 @@ class AsyncProducer(RecordSender, AsyncWith):
         consumer : AsyncConsumer, optional
             Commit this consumer's read offsets together with the records.
         timeout : float, optional
-            Seconds for each step.
+            Seconds per step.
         """
         return Transaction(self, consumer, timeout)
 
     async def _queued(self, timeout: float | None = None) -> None:
-        """Wait until the records that had no room are queued."""
+        """Wait until librdkafka has queued the records that wait for room."""
         waiting = self._futures.waiting
         if not waiting:
             return
@@ -350,7 +350,7 @@ class AsyncProducer(RecordSender, AsyncWith):
         self._producer.set_sasl_credentials(username, password)
 
     async def close(self, timeout: float | None = None) -> bool:
-        """Abort an open transaction, wait for the outcomes of the records, and free the producer.
+        """Abort an open transaction, wait for the records' outcomes, and free the producer.
 
         Sending during ``close()`` raises RuntimeError. Closing again does nothing. If you cancel
         ``close()``, the producer closes at once, and records without an outcome fail.
@@ -401,7 +401,7 @@ class AsyncProducer(RecordSender, AsyncWith):
             done = await self._end(timeout)
             if not done:
                 await self._fail_remaining()
-        except Exception as error:  # no descriptor, no thread
+        except Exception as error:  # out of descriptors or threads
             failure = error
         finally:
             self._close_now(loop, done, failure)
@@ -417,7 +417,7 @@ class AsyncProducer(RecordSender, AsyncWith):
 
     async def _fail_remaining(self) -> None:
         self.purge()
-        with contextlib.suppress(Exception):  # close_now() waits for the reports then
+        with contextlib.suppress(Exception):  # close_now() then waits for the reports
             await perform(flush(self._producer, _PURGED_S))
 
     def _close_now(self, loop: AbstractEventLoop, done: bool, failure: Exception | None) -> None:
@@ -430,7 +430,7 @@ class AsyncProducer(RecordSender, AsyncWith):
         done : bool
             Whether all records have their outcomes.
         failure : Exception, optional
-            What close() raises.
+            The exception that close() raises.
         """
         if self._is_freed:
             return

@@ -1,1 +1,1 @@
-"""Administrative requests and their answers."""
+"""Administrative requests and their responses."""

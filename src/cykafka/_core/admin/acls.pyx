@@ -45,9 +45,9 @@ ctypedef rd_kafka_AclBinding_t *(*new_acl_t)(
 
 
 cdef class AclRequest(Request):
-    """The base of the three requests: a list of AclBinding or AclBindingFilter.
+    """The base of the three requests, which take a list of AclBinding or AclBindingFilter.
 
-    The responses have the order of the list.
+    The responses keep the list's order.
     """
 
     cdef list _acls
@@ -87,7 +87,7 @@ cdef class CreateAcls(AclRequest):
 
 
 cdef class DescribeAcls(AclRequest):
-    """List the rules that match an AclBindingFilter: a list with this filter."""
+    """List the rules that match a filter: a list with one AclBindingFilter."""
 
     def __cinit__(self, acls):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBEACLS

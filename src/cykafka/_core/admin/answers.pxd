@@ -6,13 +6,13 @@ from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport Role
 
 cdef class Answers(Role):
-    # The queue of the answers.
+    # The queue of responses.
     cdef rd_kafka_queue_t *_results
-    # By number: the requests that librdkafka has.
+    # Requests in flight, by number.
     cdef dict pending
     cdef size_t _number
     cdef bint _serving
-    # Its loop serves in place of the thread, if there is one.
+    # If not None, its loop serves instead of the thread.
     cdef Watch watch
 
     cdef object ask(self, Handle handle, Request request, object keys, dict options)

@@ -1,8 +1,8 @@
-"""Answers: the requests of an administrative client that librdkafka has, and their futures.
+"""Answers: an administrative client's requests in flight, and their futures.
 
-librdkafka puts the answers on our queue. Our thread reads it while requests are in flight, so
-poll() is not needed. We cannot use librdkafka's background queue: its thread must not close the
-handle, and it drops unserved answers when the handle is destroyed.
+librdkafka puts the responses on cykafka's queue. A Python thread reads the queue while requests are
+in flight, so programs need not call poll(). cykafka cannot use librdkafka's background queue: its
+thread must not close the handle, and it drops unserved responses when the handle is destroyed.
 """
 import threading
 from concurrent.futures import Future
@@ -53,7 +53,7 @@ from cykafka._core.common.errors cimport error_from
 from cykafka._core.common.errors import KafkaError
 
 
-# The errors of partitions that may have another leader by now, or a new epoch of the same one.
+# Errors of partitions that may by now have another leader, or a new epoch of the same leader.
 _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
               <int>RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
               <int>RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
@@ -63,7 +63,7 @@ _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
 @cython.final
 @cython.no_gc_clear
 cdef class Answers(Role):
-    """The requests of one client, and the role of its handle."""
+    """One client's requests, and the role of its handle."""
 
     def __cinit__(self):
         self.pending = {}
@@ -110,7 +110,7 @@ cdef class Answers(Role):
     # -- requests
 
     cdef object ask(self, Handle handle, Request request, object keys, dict options):
-        """Make a request and return its futures, see Admin._ask()."""
+        """Send a request and return its futures; see Admin._ask()."""
         cdef options_t chosen
         cdef rd_kafka_AdminOptions_t *c_options
         cdef char errstr[512]
@@ -129,7 +129,7 @@ cdef class Answers(Role):
         handle.leave()
         if isinstance(futures, dict) and not futures:
             return futures
-        # Not the dict itself: it is the caller's, who may empty it before the answer arrives.
+        # Copy the dict: the caller may empty it before the response arrives.
         request._futures = futures if keys is None else dict(futures)
         self._number += 1
         number = self._number
@@ -165,12 +165,12 @@ cdef class Answers(Role):
         return 0
 
     cdef int wake_thread(self, Handle handle) except -1:
-        """Wake the thread, because there may be no request left to wait for."""
+        """Wake the thread, so that it checks whether any request is left."""
         if self._results is not NULL and handle._open_in == ck_runtime_generation:
             rd_kafka_queue_yield(self._results)
         return 0
 
-    # -- answers
+    # -- responses
 
     cdef int serve_results(self, Handle handle) except -1:
         """Deliver responses until every request has one, and keep the handle alive until then."""
@@ -192,7 +192,7 @@ cdef class Answers(Role):
         return 0
 
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1:
-        # We own the event, and it may outlive the handle, so this is not a counted call.
+        # cykafka owns the event, which may outlive the handle, so this is not a counted call.
         cdef Request request = self.pending.pop(<size_t>rd_kafka_event_opaque(event), None)
         cdef rd_kafka_resp_err_t err
         outcome = None
@@ -220,7 +220,7 @@ cdef class Answers(Role):
             try:
                 request.settle(outcome)
             except BaseException as failure:
-                request.settle(failure)  # the answer has an unexpected format
+                request.settle(failure)  # the response has an unexpected format
         return 0
 
     cdef int refresh_metadata(self, Handle handle, bint topics) except -1:
@@ -228,7 +228,7 @@ cdef class Answers(Role):
 
         Without this, a client without topics would learn only at the next regular refresh, minutes
         later, that the controller has moved or that a topic now has leaders. All requests until
-        then would fail too. librdkafka's thread handles the answer.
+        then would fail too. librdkafka's thread handles the response.
         """
         cdef const rd_kafka_metadata_t *metadata = NULL
         if handle._open_in != ck_runtime_generation:

@@ -3,5 +3,5 @@ from cykafka._core.client.handle cimport Handle
 
 cdef class Admin(Handle):
     cdef Answers _answers
-    # Whether every future had its answer at the beginning of close().
+    # Whether every future had its response when close() began.
     cdef bint _answered

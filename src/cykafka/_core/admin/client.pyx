@@ -56,7 +56,7 @@ cdef class Admin(Handle):
         """
         self.check_new()
         try:
-            if not args and isinstance(kwargs.get("conf"), dict):  # the argument's name in theirs
+            if not args and isinstance(kwargs.get("conf"), dict):  # confluent_kafka's name
                 args = (kwargs.pop("conf"),)
             conf = self.new_conf(merged_config(args, kwargs, type(self).__name__))
             # A producer, because it is lighter than a consumer.

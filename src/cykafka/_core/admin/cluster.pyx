@@ -85,7 +85,7 @@ cdef class DescribeUserScramCredentials(Request):
 
     def __cinit__(self, users):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBEUSERSCRAMCREDENTIALS
-        self._users = [] if users is None else list(users)  # keeps the texts of _objects
+        self._users = [] if users is None else list(users)  # keeps the texts in _objects
         self.reserve(len(self._users))
         for user in self._users:
             self.add(<void *>c_text(user, "users"))

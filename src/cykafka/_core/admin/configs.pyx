@@ -49,7 +49,7 @@ ctypedef const rd_kafka_ConfigResource_t **(*resources_of_t)(const rd_kafka_even
 
 
 cdef class ConfigRequest(Request):
-    """The base of the three requests: a list of ConfigResource."""
+    """The base of the three requests, which take a list of ConfigResource."""
 
     def __dealloc__(self):
         cdef size_t i
@@ -72,7 +72,7 @@ cdef class ConfigRequest(Request):
         return 0
 
     cdef int fill(self, rd_kafka_ConfigResource_t *c_resource, resource) except -1:
-        """Add the changes of a resource."""
+        """Add a resource's changes."""
         return 0
 
 
@@ -106,7 +106,7 @@ cdef class AlterConfigs(ConfigRequest):
             value = str(value)
             if rd_kafka_ConfigResource_set_config(
                     c_resource, c_text(name, "set_config"), c_text(value, f"set_config: {name}")):
-                # Without it the request would reset the whole configuration.
+                # Without this error, the request would reset the whole configuration.
                 raise ValueError(f"set_config: {resource!r} has a property without a name")
         return 0
 
@@ -171,7 +171,7 @@ cdef class IncrementalAlterConfigs(ConfigRequest):
 
 
 cdef dict _outcomes(const rd_kafka_event_t *event, resources_of_t resources_of, bint described):
-    """By resource: the entries by name, or None, or a KafkaError."""
+    """Return, by resource, the entries by name, or None, or a KafkaError."""
     cdef size_t cnt = 0
     cdef size_t entry_cnt = 0
     cdef size_t i

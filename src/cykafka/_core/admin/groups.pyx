@@ -95,7 +95,7 @@ ctypedef const rd_kafka_group_result_t **(*groups_of_t)(const rd_kafka_event_t *
 
 
 cdef class ListConsumerGroups(Request):
-    """List the groups of the cluster."""
+    """List the cluster's groups."""
 
     def __cinit__(self):
         self._op = RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPS
@@ -129,7 +129,7 @@ cdef class DescribeConsumerGroups(Request):
 
     def __cinit__(self, list group_ids):
         self._op = RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS
-        self._names = list(group_ids)  # keeps the texts of _objects
+        self._names = list(group_ids)  # keeps the texts in _objects
         self.reserve(len(self._names))
         for name in self._names:
             self.add(<void *>c_text(name, "group_ids"))
@@ -262,7 +262,7 @@ cdef class DeleteConsumerGroupOffsets(Request):
 
 
 cdef dict _group_outcomes(const rd_kafka_event_t *event, groups_of_t groups_of):
-    """By the group's name: ConsumerGroupTopicPartitions or a KafkaError."""
+    """Return, by group name, ConsumerGroupTopicPartitions or a KafkaError."""
     cdef size_t cnt = 0
     cdef size_t i
     cdef const rd_kafka_group_result_t **groups = groups_of(event, &cnt)

@@ -1,4 +1,4 @@
-"""Requests about partitions: their offsets, their records, their leaders."""
+"""Requests about partitions: their offsets, records and leaders."""
 from cykafka._core.admin.request cimport Request, outcome_of
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_OFFSET_INVALID,

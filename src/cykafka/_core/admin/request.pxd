@@ -8,7 +8,7 @@ from cykafka._core.clib.librdkafka_admin cimport (
 )
 
 cdef enum:
-    # There are fewer states and types of groups.
+    # Kafka has fewer group states and group types.
     MAX_CHOICES = 16
 
 ctypedef struct options_t:

@@ -53,7 +53,7 @@ from cykafka._core.model import Node
 cdef enum:
     UNSET = INT_MIN
 
-# As on a new cluster, which makes the topic of the groups' offsets for the first request.
+# For example on a new cluster, which creates __consumer_offsets for the first request.
 _COORDINATOR_MOVES = (<int>RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
                       <int>RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
                       <int>RD_KAFKA_RESP_ERR_NOT_COORDINATOR)
@@ -62,8 +62,8 @@ _COORDINATOR_MOVES = (<int>RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
 cdef class Request:
     """A request to the cluster, and the futures that wait for the response.
 
-    A subclass makes librdkafka's objects in __cinit__, frees them in __dealloc__, submits them and
-    decodes the answer.
+    A subclass creates librdkafka's objects in __cinit__, frees them in __dealloc__, submits them
+    and decodes the response.
     """
 
     def __dealloc__(self):
@@ -81,17 +81,17 @@ cdef class Request:
 
     cdef void submit(self, rd_kafka_t *rk, const rd_kafka_AdminOptions_t *options,
                      rd_kafka_queue_t *results) noexcept nogil:
-        """Hand the request to librdkafka, which copies it."""
+        """Pass the request to librdkafka, which copies it."""
 
     cdef object decode(self, rd_kafka_event_t *event):
-        """The result of a single future; or for a dict of futures a dict of their results.
+        """Return the single future's result, or for a dict of futures, a dict of results.
 
         A KafkaError becomes the future's exception.
         """
         raise NotImplementedError
 
     cdef int settle(self, outcome) except -1:
-        """Set the outcome of every future; an exception (or KafkaError) is the outcome of all."""
+        """Set every future's outcome. An exception or KafkaError is the outcome of all futures."""
         if isinstance(self._futures, Future):
             _settle(self._futures, outcome)
             return 0
@@ -108,8 +108,8 @@ cdef class Request:
 
 
 cdef int _settle(future, outcome) except -1:
-    # The future's callbacks run here. An exception of theirs must not prevent the outcomes of the
-    # other futures. Only Ctrl-C can come before the future is done: then retry.
+    # The future's callbacks run here. If one raises, the other futures must still get their
+    # outcomes. Only Ctrl-C can arrive before the future is done: then retry.
     for _ in range(3):
         try:
             if isinstance(outcome, KafkaError):
@@ -128,7 +128,7 @@ cdef int _settle(future, outcome) except -1:
 
 
 cdef object _explained(error):
-    """The error, with its remedy if the coordinator of a group is the reason."""
+    """Return the error, with a remedy if a group's coordinator is the reason."""
     code = error.code()
     if code not in _COORDINATOR_MOVES:
         return error
@@ -193,7 +193,7 @@ cdef Py_ssize_t _numbers(int *chosen, dict options, str name) except -1:
 cdef rd_kafka_AdminOptions_t *new_options(
         rd_kafka_t *rk, rd_kafka_admin_op_t op, const options_t *chosen, void *opaque,
         char *errstr, size_t errstr_size) noexcept nogil:
-    """librdkafka's options; NULL on an error, whose text is in errstr."""
+    """Return librdkafka's options, or NULL and an error text in errstr."""
     cdef rd_kafka_AdminOptions_t *made = rd_kafka_AdminOptions_new(rk, op)
     cdef rd_kafka_error_t *error = NULL
     cdef rd_kafka_resp_err_t err = <rd_kafka_resp_err_t>0
@@ -239,7 +239,7 @@ cdef rd_kafka_AdminOptions_t *new_options(
 # -- functions for all requests
 
 cdef const char *c_text(object text, str argument) except NULL:
-    """The UTF-8 form of a text for Kafka, which lives as long as the str."""
+    """Return a text for Kafka as UTF-8, which lives as long as the str."""
     cdef Py_ssize_t size
     cdef const char *encoded
     if not isinstance(text, str):
@@ -259,7 +259,7 @@ cdef object text_or_none(const char *text):
 
 
 cdef object outcome_of(const rd_kafka_error_t *error, object result):
-    """The result, or the KafkaError of `error`, which librdkafka still owns."""
+    """Return the result, or `error` as a KafkaError. librdkafka still owns `error`."""
     if error is NULL or not rd_kafka_error_code(error):
         return result
     words = rd_kafka_error_string(error).decode("utf-8", "replace")
@@ -267,7 +267,7 @@ cdef object outcome_of(const rd_kafka_error_t *error, object result):
 
 
 cdef object node_from(const rd_kafka_Node_t *node):
-    """A copy of a node; None for NULL, such as the leader of a partition without one."""
+    """Return a copy of a node, or None for NULL, such as a missing leader."""
     if node is NULL:
         return None
     return Node(rd_kafka_Node_id(node), text_or_none(rd_kafka_Node_host(node)),
@@ -280,7 +280,7 @@ cdef list nodes_from(const rd_kafka_Node_t **nodes, size_t cnt):
 
 
 cdef object operations_from(const rd_kafka_AclOperation_t *operations, size_t cnt):
-    """The operations' numbers; None if they were not requested."""
+    """Return the operations' numbers, or None if they were not requested."""
     cdef size_t i
     if operations is NULL:
         return None

@@ -167,7 +167,7 @@ cdef class CreatePartitions(Request):
             assignment = _checked_assignment(wanted)
             c_partitions = rd_kafka_NewPartitions_new(
                 c_text(topic, "new_partitions: topic"),
-                # A negative number becomes a huge one, which librdkafka refuses, too.
+                # A negative number becomes a huge one, which librdkafka also rejects.
                 <size_t>int_argument(wanted.new_total_count, "new_total_count", INT32_MIN,
                                      INT32_MAX),
                 errstr, sizeof(errstr))
@@ -233,14 +233,14 @@ cdef class DescribeTopics(Request):
 
 
 cdef dict _outcomes(const rd_kafka_event_t *event, topics_of_t topics_of):
-    """By the topic's name: None, or a KafkaError."""
+    """Return, by topic name, None or a KafkaError."""
     cdef size_t cnt = 0
     cdef size_t i
     cdef rd_kafka_resp_err_t err
     cdef const rd_kafka_topic_result_t **topics = topics_of(event, &cnt)
     outcomes = {}
     for i in range(cnt):
-        if topics[i] is NULL:  # the brokers answer once for a topic that was given twice
+        if topics[i] is NULL:  # the brokers respond once to a duplicate topic
             continue
         err = rd_kafka_topic_result_error(topics[i])
         outcomes[rd_kafka_topic_result_name(topics[i]).decode()] = (
@@ -253,7 +253,7 @@ cdef object _invalid(object plan, const char *errstr):
 
 
 cdef object _checked_assignment(object plan):
-    """The plan's replica assignment, a list of non-empty lists of int; None if it has none."""
+    """Return the plan's replica assignment, a list of non-empty lists of int, or None."""
     assignment = plan.replica_assignment
     if assignment is None:
         return None

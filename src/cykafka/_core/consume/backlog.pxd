@@ -9,7 +9,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.client.handle cimport Handle
 
 cdef class Backlog:
-    # Whether a message that is handed over counts as read (enable.auto.offset.store).
+    # Whether a returned message counts as read (enable.auto.offset.store).
     cdef bint stores
     cdef int64_t _caught_up
     # The batches being gathered (a linked list), and the messages that a raising call left over.
@@ -17,13 +17,12 @@ cdef class Backlog:
     cdef ck_batch_t *carry
     # Left-over messages of paused partitions.
     cdef ck_batch_t *held
-    # The Storage of each batch that was handed over and is alive: a linked list.
+    # The Storage of each returned batch that is alive: a linked list.
     cdef void *handed
-    # The last messages of poll() while librdkafka has their headers, and which of the two
-    # is older.
+    # poll()'s last two messages while librdkafka has their headers, and the index of the older.
     cdef ck_msgref_t *refs[2]
     cdef int current
-    # The names of all topics so far, so that equal names share one str; the last one apart.
+    # All topic names so far, so that equal names share one str; and the last name.
     cdef dict _names
     cdef bytes _last_name
     cdef str _last_topic

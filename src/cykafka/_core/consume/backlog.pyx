@@ -1,11 +1,11 @@
-"""Backlog: messages that a consumer has fetched and not returned, and its references to others.
+"""Backlog: a consumer's fetched but unreturned messages, and its references to returned ones.
 
-A message is in a batch, while a call fills it. It is carried, if that call raised: the next call
-begins with it. It is held back, while its partition is paused. A rebalance, a seek or a new
-assignment drops it; it then does not count as read.
+While a call fills a batch, its messages are in that batch. If the call raises, they move to
+`carry`, and the next call begins with them. While a partition is paused, its messages are in
+`held`. A rebalance, a seek or a new assignment drops messages, which then do not count as read.
 
-Batches that were handed over, and the last messages of poll(), may still be in librdkafka's
-memory. They are returned before the rd_kafka_t is destroyed.
+Batches that the consumer has returned, and poll()'s last messages, may still use librdkafka's
+memory. The backlog returns that memory before the rd_kafka_t is destroyed.
 """
 cimport cython
 from libc.stdint cimport int64_t
@@ -49,7 +49,7 @@ from cykafka._core.client.handle cimport Handle
 @cython.final
 @cython.no_gc
 cdef class Backlog:
-    """The messages of one consumer. All methods run with the GIL."""
+    """One consumer's backlog. All methods run with the GIL."""
 
     def __cinit__(self):
         self.stores = True
@@ -80,8 +80,8 @@ cdef class Backlog:
         return 0
 
     cdef ck_batch_t *new_batch(self, size_t size) except NULL:
-        """A batch whose messages are returned to librdkafka when the consumer is closed; see
-        end_batch()."""
+        """Return a new batch; see end_batch(). If the consumer closes first, it returns the
+        batch's messages to librdkafka."""
         cdef ck_batch_t *batch = ck_batch_new(size)
         if batch is NULL:
             raise MemoryError
@@ -90,14 +90,14 @@ cdef class Backlog:
         return batch
 
     cdef int end_batch(self, Handle handle, ck_batch_t *batch) except -1:
-        """Destroy the batch. Messages that were not handed over (a callback raised, or
-        there were more than requested) are returned by the next call."""
+        """Destroy the batch. The next call returns the messages that are left in it (because a
+        callback raised, or there were more than requested)."""
         cdef ck_batch_t **link = &self.batches
         cdef bint left = handle._ptr is not NULL and batch.cnt > batch.head
         # The messages of this batch are older than those in carry, which resume() in another
         # thread has put there.
         if left and self.carry is not NULL and ck_batch_move(self.carry, batch):
-            raise MemoryError  # close() returns the messages
+            raise MemoryError  # close() returns the messages to librdkafka
         while link[0] != batch:
             link = &link[0].next
         link[0] = batch.next
@@ -111,7 +111,7 @@ cdef class Backlog:
         return 0
 
     cdef void wake_reader(self, Handle handle) noexcept:
-        """End the wait of a call in another thread, if any, because there are kept messages."""
+        """If there are kept messages, end the wait of a call in another thread."""
         if handle._calls and self.has_kept():
             rd_kafka_queue_yield(handle._wait_queue)
 
@@ -171,8 +171,8 @@ cdef class Backlog:
             ck_batch_compact(self.held)
 
     cdef int before_gathered(self, rd_kafka_topic_partition_t *rktpar) except -1:
-        """Move a position from librdkafka, which includes gathered messages, back to the first
-        message that was not handed over."""
+        """Move librdkafka's position, which includes gathered messages, back to the first message
+        that the consumer has not returned."""
         cdef ck_batch_t *batch = self.batches
         while batch is not NULL:
             _not_behind(batch, rktpar)
@@ -182,9 +182,10 @@ cdef class Backlog:
         return 0
 
     cdef int catch_up(self, Handle handle, int64_t now) except -1:
-        """Store positions beyond the last message, after the markers of transactions.
+        """Store positions beyond the last message, after transaction markers.
 
-        Does so only when all gathered messages were handed over, and not in every empty poll().
+        Does so only after the consumer has returned all gathered messages, and at most every
+        500 ms.
         """
         cdef rd_kafka_topic_partition_list_t *held = NULL
         cdef rd_kafka_t *rk
@@ -203,7 +204,7 @@ cdef class Backlog:
         return 0
 
     cdef str name_of(self, const char *name):
-        """The str of a topic's name; equal names share one str."""
+        """Return a topic's name; equal names share one str."""
         cdef bytes key
         cdef str topic
         if self._last_name is not None and strcmp(name, self._last_name) == 0:
@@ -217,18 +218,19 @@ cdef class Backlog:
         return topic
 
     cdef str topic_of(self, rd_kafka_message_t *rkmessage):
-        """The topic of a message; None for an event of the whole client."""
+        """Return a message's topic; None for an event of the whole client."""
         if rkmessage.rkt is NULL:
             return None
         return self.name_of(rd_kafka_topic_name(rkmessage.rkt))
 
     cdef ck_msgref_t *free_ref(self) except NULL:
-        """The ck_msgref_t for the next message of poll(), whose headers stay in librdkafka.
+        """Return the ck_msgref_t for poll()'s next message, whose headers stay in librdkafka.
 
-        Even without headers, the call that gets them takes a third of the time of a poll().
+        Even for a message without headers, the call that gets them would take a third of poll()'s
+        time.
         """
         cdef ck_msgref_t *ref = self.refs[self.current]
-        # In a loop, the message before the last is freed by now, and its headers were not read.
+        # In a loop, the program has usually freed this message without reading its headers.
         if ref is not NULL and ck_msgref_is_free(ref):
             return ref
         if ref is not NULL:
@@ -240,7 +242,7 @@ cdef class Backlog:
         return ref
 
     cdef void release(self) noexcept:
-        """Return every message, because rd_kafka_destroy() waits for them."""
+        """Return every message to librdkafka, because rd_kafka_destroy() waits for them."""
         cdef ck_batch_t *batch = self.batches
         cdef Storage storage
         cdef int which

@@ -34,16 +34,16 @@ from cykafka._core.consume.offsets cimport offsets_to
 @cython.final
 @cython.no_gc_clear
 cdef class Commit:
-    """A commit on its way. The caller ends it; the commit then continues.
+    """A commit in progress. The caller must call end(), which does not stop the commit.
 
     Parameters
     ----------
     consumer : Consumer
     message : Message or MessageBatch, optional
     offsets : list of TopicPartition, optional
-        Instead of a message. Without either the stored offsets are committed.
+        Instead of a message. Without both, the consumer commits the stored offsets.
     watch : Watch
-        Its loop serves when the answer has arrived.
+        Its loop serves the consumer when the response arrives.
     """
 
     cdef Consumer _consumer

@@ -107,7 +107,7 @@ from cykafka._core.consume.offsets import (
 _log = logging.getLogger("cykafka")
 
 cdef enum:
-    # The most messages of a call, and the most bytes.
+    # The most messages and the most bytes per call.
     MAX_MESSAGES = 1_000_000
     MAX_BYTES = 2_000_000_000
     # How long librdkafka pauses a partition's fetches after its queue was full, ms. With
@@ -180,7 +180,7 @@ cdef class Consumer(Handle):
         try:
             config = merged_config(args, kwargs, type(self).__name__)
             self._membership.listeners["on_commit"] = take_callable(config, "on_commit")
-            # Old configurations may set it here, where librdkafka had it as a topic property.
+            # Old configurations may set it here, because it was a topic property of librdkafka.
             topic_config = config.get("default.topic.config")
             stores = take_bool(config, "enable.auto.offset.store", True)
             if isinstance(topic_config, dict) and "enable.auto.offset.store" in topic_config:
@@ -220,11 +220,12 @@ cdef class Consumer(Handle):
         on_assign, on_revoke, on_lost : callable, optional
             ``callback(consumer, partitions)``. The group has assigned the partitions, is about to
             revoke them (commit now), or the consumer has lost them (too late to commit). Without
-            ``on_lost``, ``on_revoke`` runs for lost partitions. A callback may call ``assign`` and
-            ``unassign``, or with a cooperative assignor ``incremental_assign`` and
-            ``incremental_unassign``. If it does not, the consumer does so afterwards. The callback
-            runs inside librdkafka: a child process that it forks must end with ``os._exit`` or
-            exec.
+            ``on_lost``, ``on_revoke`` runs for lost partitions.
+
+            A callback may call ``assign`` and ``unassign``, or with a cooperative assignor
+            ``incremental_assign`` and ``incremental_unassign``. If it does not, the consumer does
+            so afterwards. The callback runs inside librdkafka: a child process that it forks must
+            end with ``os._exit`` or exec.
 
         Raises
         ------
@@ -365,8 +366,8 @@ cdef class Consumer(Handle):
         Parameters
         ----------
         partitions : list of TopicPartition
-            Assigned partitions; others are ignored. To pause new partitions in ``on_assign``, call
-            ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
+            Assigned partitions; the call ignores others. To pause new partitions in ``on_assign``,
+            call ``assign()`` or ``incremental_assign()`` there first. Partitions stay paused until
             ``resume()``, even if the group revokes and reassigns them.
         """
         c_partitions = partitions_to(partitions, "partitions")
@@ -511,7 +512,7 @@ cdef class Consumer(Handle):
                 message = self.poll()
             except ClosedError:
                 if self._open_in == ck_runtime_generation and self._stops == stops:
-                    raise  # it was about another handle, in a callback
+                    raise  # a callback used another closed handle
                 raise StopIteration from None
             if message is None:
                 continue
@@ -539,7 +540,7 @@ cdef class Consumer(Handle):
         -------
         list of Message
             Fewer messages than requested, or none, if the timeout expires. If the group revokes a
-            partition during the call, its messages are left out.
+            partition during the call, the call drops its messages.
 
         Raises
         ------
@@ -573,7 +574,7 @@ cdef class Consumer(Handle):
         -------
         MessageBatch
             Fewer records than requested, or none, if the timeout expires. If the group revokes a
-            partition during the call, its records are left out. Events and errors are in
+            partition during the call, the call drops its records. Events and errors are in
             ``batch.errors``. With ``enable.auto.offset.store`` (the default), the consumer stores
             the offsets of the whole batch now. Otherwise call ``store_offsets(batch)`` or
             ``commit(batch)`` after you have processed the batch.
@@ -807,8 +808,8 @@ cdef class Consumer(Handle):
         dict of TopicPartition to (int or None)
             ``high - next``, with high as in :meth:`watermarks`. Next is the position after the
             last returned message, or else the group's committed offset, or else the start that
-            ``auto.offset.reset`` selects. Next is at least ``low``, because deleted records cannot
-            be read. None if next is unknown: the key's ``error`` says why, or
+            ``auto.offset.reset`` selects. Next is at least ``low``, because the consumer cannot
+            read deleted records. None if next is unknown: the key's ``error`` says why, or
             ``auto.offset.reset`` is ``error``.
 
         Raises
@@ -867,9 +868,11 @@ cdef class Consumer(Handle):
 
         ``close()`` first runs ``on_revoke`` and, with ``enable.auto.commit``, commits the stored
         offsets. Closing again does nothing. A ``poll()`` or ``consume()`` in another thread raises
-        RuntimeError. If a rebalance callback calls ``close()``, the call returns None, and the
-        consumer closes after the callback. If callbacks raise, ``close()`` raises their exceptions
-        at its end, each as the ``__context__`` of the next.
+        RuntimeError.
+
+        If a rebalance callback calls ``close()``, the call returns None, and the consumer closes
+        after the callback. If callbacks raise, ``close()`` raises their exceptions at its end,
+        each as the ``__context__`` of the next.
 
         Ctrl-C ends the wait like the timeout: the consumer is closed, and a thread completes the
         rest. At exit, the interpreter waits at most a second for such threads.
@@ -885,10 +888,12 @@ cdef class Consumer(Handle):
         -------
         bool or None
             None without a timeout. With a timeout, whether the consumer left its group in time;
-            librdkafka's threads may end later. If False, the consumer is closed anyway and logs a
-            warning. A thread completes the leave, but ``on_revoke`` may not have run. If the
-            process ends first, the group notices only after the session timeout. Stored offsets
-            may then stay uncommitted, so the group reads their messages again.
+            librdkafka's threads may end later.
+
+            If False, the consumer is closed anyway and logs a warning. A thread completes the
+            leave, but ``on_revoke`` may not have run. If the process ends first, the group notices
+            only after the session timeout. Stored offsets may then stay uncommitted, so the group
+            reads their messages again.
 
         Raises
         ------
@@ -995,15 +1000,15 @@ cdef class BatchIterator:
                                                 deadline_after(self._timeout), True, "batches")
             except ClosedError:
                 if consumer._open_in == ck_runtime_generation and consumer._stops == stops:
-                    raise  # it was about another handle, in a callback
+                    raise  # a callback used another closed handle
                 raise StopIteration from None
             if batch._cnt:
                 return batch
             PyErr_CheckSignals()
 
     def take(self):
-        """For cykafka.aio: return the available part of the next batch, which may be empty. Raise
-        like __next__(), but ClosedError at the end."""
+        """For cykafka.aio: return the available part of the next batch, which may be empty.
+        Raises like __next__(), but raises ClosedError at the end."""
         cdef Consumer consumer = self._consumer
         if consumer is None:
             raise ClosedError("made without batches()")

@@ -1,9 +1,9 @@
 """Fetcher: collects a consumer's messages and returns them.
 
-Offsets are stored when a message is handed to the application, not when librdkafka takes it off
-its queue. With ``enable.auto.offset.store`` (the default) the fetcher stores them, and
-librdkafka's property of that name is always false. So a message that was gathered for a batch and
-then dropped, because its partition was revoked or the process died, does not count as read.
+With ``enable.auto.offset.store`` (the default), the fetcher stores an offset when it returns the
+message, not when it takes the message off librdkafka's queue. librdkafka's property of that name
+is always false. So a message does not count as read if the fetcher has gathered it for a batch and
+then drops it, because the group revokes the partition or the process dies.
 """
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
@@ -48,14 +48,14 @@ from cykafka._core.consume.ranges cimport Ranges
 from cykafka._core.common.errors import KafkaException
 
 cdef enum:
-    # The most messages of one wait: the batch grows by this number.
+    # The most messages per wait. The batch grows by this number.
     STEP = 16_384
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class Fetcher:
-    """The fetcher of one consumer."""
+    """One consumer's fetcher."""
 
     def __cinit__(self, Membership membership not None, Backlog backlog not None,
                   Progress progress not None):
@@ -64,7 +64,7 @@ cdef class Fetcher:
         self._progress = progress
 
     cdef list messages(self, Handle handle, int64_t want, int64_t deadline):
-        """Up to `want` messages, as a list."""
+        """Return up to `want` messages, as a list."""
         cdef ck_batch_t *gathered = self.begin(handle, want, "consume")
         try:
             self.gather(handle, gathered, want, deadline, False)
@@ -74,8 +74,8 @@ cdef class Fetcher:
 
     cdef MessageBatch batch(self, Handle handle, int64_t want, int64_t deadline, bint raising,
                             str call):
-        """Up to `want` messages, as a batch. If raising: stop at an error, which is raised
-        if it is first."""
+        """Return up to `want` messages, as a batch. If `raising`, stop at an error, and raise the
+        error if it is first."""
         cdef ck_batch_t *gathered = self.begin(handle, want, call)
         try:
             self.gather(handle, gathered, want, deadline, raising)
@@ -85,7 +85,7 @@ cdef class Fetcher:
 
     cdef MessageBatch ranges(self, Handle handle, Ranges ranges, int64_t want, size_t room,
                              int64_t deadline):
-        """Messages of ranges: up to `want` messages, of about `room` bytes."""
+        """Return up to `want` messages, about `room` bytes, of these ranges."""
         cdef ck_batch_t *gathered
         ranges.take()
         try:
@@ -116,8 +116,8 @@ cdef class Fetcher:
     # -- gathering
 
     cdef ck_batch_t *begin(self, Handle handle, int64_t want, str call) except NULL:
-        """A batch for `want` messages, beginning with those left over from an earlier call; see
-        end()."""
+        """Return a batch for `want` messages, which begins with those left over from an earlier
+        call; see end()."""
         cdef ck_batch_t *batch
         handle.check_open()
         self._membership.refuse_inside(call)
@@ -161,7 +161,7 @@ cdef class Fetcher:
             handle.enter()
             with nogil:
                 filled = ck_batch_fill(batch, handle._wait_queue, wait, step)
-            # Put them after the messages that another thread has released during the wait.
+            # Put the new messages after those that another thread has released during the wait.
             if not self._backlog.has_kept() or ck_batch_accept_into(
                     batch, filled, self._backlog.carry):
                 ck_batch_accept(batch, filled)
@@ -173,7 +173,7 @@ cdef class Fetcher:
 
     cdef int gather_ranges(self, Handle handle, ck_batch_t *batch, ck_ranges_t *ranges,
                            int64_t want, size_t room, int64_t deadline) except -1:
-        """Fill the batch until it is full, has an error, all ranges are done or time is over."""
+        """Fill the batch until it is full, has an error, all ranges are done or time is up."""
         cdef size_t filled, step
         cdef size_t size = 0
         cdef int ms, wait
@@ -205,10 +205,10 @@ cdef class Fetcher:
                 return 0
             PyErr_CheckSignals()
 
-    # -- handing over
+    # -- returning messages
 
     cdef list hand_over(self, ck_batch_t *batch, size_t most):
-        """The batch's next messages as Messages; they leave the batch and count as read."""
+        """Return the batch's next messages, which leave the batch and count as read."""
         cdef rd_kafka_message_t **first
         cdef list messages = []
         cdef object topic = None
@@ -218,14 +218,14 @@ cdef class Fetcher:
         ck_batch_compact(batch)
         cnt = min(most, batch.cnt - batch.head)
         first = batch.rkmessages + batch.head
-        # Run no garbage collection while messages are half taken: a finalizer may run any code,
+        # Do not collect garbage while messages are half taken: a finalizer may run any code,
         # and so close this consumer or let another thread close it.
         collecting = PyGC_Disable()
         try:
             if self._progress.starting:
                 self._progress.note_starts(first, cnt)
             for i in range(cnt):
-                # Within the batch a topic's handle stays the same and alive.
+                # A topic's handle stays the same and alive within the batch.
                 if i == 0 or first[i].rkt != first[i - 1].rkt:
                     topic = self._backlog.topic_of(first[i])
                 message = message_from(first[i], topic)
@@ -241,7 +241,7 @@ cdef class Fetcher:
         return messages
 
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
-        """As hand_over(), for a message outside of a batch. Destroys it if this raises."""
+        """Like hand_over(), for a message outside of a batch. Destroys the message if it raises."""
         cdef bint collecting = PyGC_Disable()
         cdef ck_msgref_t *ref
         cdef Message message
@@ -265,16 +265,16 @@ cdef class Fetcher:
 
     cdef MessageBatch hand_over_batch(self, Handle handle, ck_batch_t *gathered, size_t want,
                                       bint raising):
-        """Take the next gathered messages as a batch, which counts as read.
+        """Return the next gathered messages as a batch, which counts as read.
 
-        If raising: the messages before the next error, or raise the error if it is first.
-        Otherwise all messages, errors included.
+        If `raising`, the batch ends before the next error; raise the error if it is first.
+        Otherwise the batch includes errors.
         """
         cdef MessageBatch batch
         cdef rd_kafka_message_t **first
         cdef list errors = []
         cdef size_t cnt, i
-        # No garbage collection while messages are half taken: see hand_over().
+        # Do not collect garbage while messages are half taken; see hand_over().
         cdef bint collecting = PyGC_Disable()
         try:
             ck_batch_compact(gathered)

@@ -1,4 +1,4 @@
-"""Watermarks and lag of many partitions at once."""
+"""Watermarks and lag for many partitions at once."""
 from collections import namedtuple
 
 from libc.stdint cimport int64_t
@@ -35,7 +35,7 @@ from cykafka._core.consume.offsets import committed
 
 
 cdef enum:
-    # The longest wait for the metadata of a topic, ms.
+    # The longest wait for a topic's metadata, ms.
     LEADERS_MS = 5000
 
 # The errors of partitions that may have a leader by now.
@@ -47,18 +47,18 @@ _NO_LEADER = (<int>RD_KAFKA_RESP_ERR__NOENT, <int>RD_KAFKA_RESP_ERR_LEADER_NOT_A
 
 @public("cykafka")
 class Watermarks(namedtuple("Watermarks", ("low", "high"))):
-    """The ends of a partition: its first offset, and the offset after its last."""
+    """A partition's first offset, and the offset after its last."""
 
     __slots__ = ()
 
 
 def watermarks(Handle handle not None, partitions, timeout):
-    """An operation: the first offsets of partitions (None: the assigned ones), and those after
-    their last; timeout in s."""
+    """An operation: each partition's Watermarks (None: those of the assigned partitions);
+    timeout in s."""
     cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
     if partitions is None:
         partitions = assignment(handle)
-    # Check the partitions, and take each once.
+    # Check the partitions, and drop duplicates.
     rd_kafka_topic_partition_list_destroy(partitions_to(partitions, "partitions"))
     keys = [TopicPartition(item.topic, item.partition) for item in dict.fromkeys(partitions)]
     return _watermarks(handle, keys, deadline)
@@ -82,14 +82,14 @@ def _watermarks(Handle handle, list keys, int64_t deadline):
         call.c.topic = copied(c_name(topic))
         yield call
         if call.c.err:
-            return found  # no broker answers: return the known watermarks
+            return found  # no broker responds: return the known watermarks
     call = _ends(handle, keys, deadline)
     yield call
     return _found(call, keys)
 
 
 cdef Call _ends(Handle handle, list keys, int64_t deadline):
-    """The call for both ends of the partitions."""
+    """Return the call that requests both ends of the partitions."""
     cdef Call call = new_step(handle, CK_CALL_ENDS, _left_ms(deadline, MAX_REQUEST_MS))
     call.c.partitions = partitions_to(keys, "partitions")
     call.c.committed_only = handle.property("isolation.level") == "read_committed"
@@ -101,7 +101,7 @@ cdef int64_t _left_ms(int64_t deadline, int64_t most) noexcept:
 
 
 cdef dict _found(Call call, list keys):
-    """The Watermarks by key; the keys get their errors."""
+    """Return the Watermarks by key, and set the keys' errors."""
     cdef TopicPartition key
     cdef rd_kafka_error_t *failed = call.c.error
     call.c.error = NULL
@@ -127,7 +127,7 @@ cdef dict _found(Call call, list keys):
 
 
 cdef dict _by_partition(const rd_kafka_topic_partition_list_t *ends):
-    """Each partition's offset and error."""
+    """Return each partition's offset and error."""
     return {(item.topic, item.partition): (item.offset, item.error)
             for item in partitions_from(ends)}
 

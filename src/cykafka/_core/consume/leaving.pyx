@@ -11,12 +11,12 @@ from cykafka._core.consume.consumer cimport Consumer
 @cython.final
 @cython.no_gc_clear
 cdef class Leaving:
-    """A consumer that leaves its group. The caller finishes it, also after an exception.
+    """A consumer that leaves its group. The caller must call finish(), even after an exception.
 
     Parameters
     ----------
     consumer : Consumer
-        Stops its calls. If it is closed already, the leave is over.
+        Its other calls end. If the consumer is already closed, step() returns True at once.
     watch : Watch
         Its loop serves the group's events.
     """
@@ -28,8 +28,8 @@ cdef class Leaving:
     def __cinit__(self, Consumer consumer not None, Watch watch not None):
         cdef ck_pipe_t *pipe = NULL
         self._watch = watch
-        # Before the close begins, because it may fail. In a forked child the watch's lock may stay
-        # locked, and there is nothing to close.
+        # pipe() may fail, so call it before the close begins. In a forked child, the watch's lock
+        # may stay locked, and there is nothing to close.
         if consumer._generation == ck_runtime_generation:
             pipe = watch.pipe()
         if consumer.begin_close(0):
@@ -41,7 +41,7 @@ cdef class Leaving:
                                                ck_pipe_writer(pipe), b"1", 1)
 
     def step(self):
-        """Serve what there is, and run callbacks. Returns whether the consumer has left its
+        """Serve waiting events, and run callbacks. Returns whether the consumer has left its
         group."""
         if self._consumer is None:
             return True
@@ -49,16 +49,16 @@ cdef class Leaving:
             try:
                 return self._consumer._membership.step_leave(self._consumer)
             except BaseException as exception:
-                # The remaining events wait, and nothing announces them.
+                # Continue, because librdkafka does not signal leftover events.
                 self._raised = chain(self._raised, exception)
 
     def note(self, raised):
-        """Let finish() raise the exception of a callback."""
+        """Let finish() raise a callback's exception."""
         self._raised = chain(self._raised, raised)
 
     def finish(self):
-        """Close the consumer, now. Raises the exceptions of callbacks. If the consumer has not
-        left its group yet, a thread completes that."""
+        """Close the consumer at once, then raise the callbacks' exceptions. If the consumer has
+        not left its group yet, a thread completes the leave."""
         cdef Consumer consumer = self._consumer
         self._consumer = None
         if consumer is not None and consumer._generation == ck_runtime_generation:

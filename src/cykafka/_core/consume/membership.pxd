@@ -22,7 +22,7 @@ cdef class Membership(Role):
     cdef bint assigned
     cdef bint unassigned
 
-    # The queue of the close, while the consumer leaves its group.
+    # The queue to serve while the consumer leaves its group, or NULL.
     cdef rd_kafka_queue_t *closing
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1

@@ -94,7 +94,7 @@ cdef class Rebalance:
         try:
             if (self._handle._ptr is not NULL
                     and self._handle._generation == ck_runtime_generation):
-                # Not enter(): a close() of this thread may be under way.
+                # Not enter(): this thread may be inside close().
                 self._handle._calls += 1
                 try:
                     self._membership.finish(self._handle, self._err, partitions)
@@ -133,7 +133,7 @@ cdef class Later:
 @cython.final
 @cython.no_gc_clear
 cdef class Membership(Role):
-    """The membership of one consumer, and the role of its handle."""
+    """One consumer's membership, and the role of its handle."""
 
     def __cinit__(self, Backlog backlog not None, Progress progress not None):
         self._backlog = backlog
@@ -244,8 +244,8 @@ cdef class Membership(Role):
     cdef int complete(self, Handle handle, rd_kafka_resp_err_t err,
                       rd_kafka_topic_partition_list_t *partitions) except -1:
         """Assign or unassign, unless the callback has."""
-        # A revocation needs unassign() or incremental_unassign(). Without it the group waits
-        # forever, also in close(). In a child that the callback has forked, librdkafka's
+        # A revocation needs unassign() or incremental_unassign(). Without it, the group waits
+        # forever, even in close(). In a child that the callback has forked, librdkafka's
         # threads do not exist.
         done = (self.assigned if err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS
                 else self.unassigned)
@@ -269,7 +269,7 @@ cdef class Membership(Role):
             if protocol is not NULL and strcmp(protocol, "COOPERATIVE") == 0:
                 error = call(rk, partitions)
                 if error is not NULL:
-                    # The application has changed the assignment before. The group waits forever
+                    # The application has already changed the assignment. The group waits forever
                     # unless a call succeeds.
                     rest = _left(rk, partitions, err != RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS)
                     rd_kafka_error_destroy(error)
@@ -296,8 +296,8 @@ cdef class Membership(Role):
         try:
             check_error(error)
         except KafkaException as exception:
-            # A fatal error, such as a fenced member: poll() has returned it, and there is no group
-            # to leave any more.
+            # A fatal error, such as a fenced member: poll() has returned it, and the consumer is
+            # no longer in the group.
             with nogil:
                 rd_kafka_queue_destroy(queue)
             if not exception.args[0].fatal():
@@ -338,7 +338,7 @@ cdef class Membership(Role):
         """Serve the leave without waiting. Returns whether the consumer has left its group."""
         if not self.has_left(handle):
             with nogil:
-                while ck_batch_skip(self.closing, 0):  # nothing announces entries that are left
+                while ck_batch_skip(self.closing, 0):  # librdkafka does not signal leftovers
                     pass
             handle.dispatch(NOW)
         return self.has_left(handle)
@@ -347,13 +347,13 @@ cdef class Membership(Role):
         return self.closing is NULL or rd_kafka_consumer_closed(handle._ptr)
 
     cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
-        """The queue that the destroying thread must serve, because the consumer has not left its
-        group yet; or NULL."""
+        """Return the queue that the destroying thread must serve if the consumer has not left its
+        group yet, otherwise NULL."""
         cdef rd_kafka_queue_t *closing = self.closing
         self.closing = NULL
         if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
             with nogil:
-                # The answer to a last commit arrives just before the end.
+                # The response to a last commit arrives just before the end.
                 while ck_batch_skip(closing, 0):
                     pass
                 rd_kafka_queue_destroy(closing)
@@ -364,7 +364,7 @@ cdef class Membership(Role):
 cdef rd_kafka_topic_partition_list_t *_left(
         rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *partitions,
         bint assigned) noexcept nogil:
-    """Those of the partitions that are assigned, or those that are not."""
+    """Return those of these partitions that are assigned, or those that are not."""
     cdef rd_kafka_topic_partition_list_t *left = rd_kafka_topic_partition_list_new(0)
     cdef rd_kafka_topic_partition_list_t *current = NULL
     cdef const rd_kafka_topic_partition_t *item
@@ -386,8 +386,8 @@ cdef void _on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                         void *opaque) noexcept nogil:
     cdef void *attached = ck_queue_attached(<ck_queue_t *>opaque, CK_SLOT_CLIENT)
     if attached is NULL:
-        # A thread without Python destroys the consumer, see ck_end_now(). For a consumer that
-        # closes this call is right for every protocol.
+        # A thread without Python destroys the consumer, see ck_end_now(). While a consumer
+        # closes, this call is right for every protocol.
         rd_kafka_assign(rk, NULL)
     else:
         _rebalance(err, partitions, attached)

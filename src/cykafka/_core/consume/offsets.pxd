@@ -10,7 +10,7 @@ from cykafka._core.clib.librdkafka cimport (
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.consume.backlog cimport Backlog
 
-# librdkafka's functions with a list of partitions or topics, in its two styles of errors.
+# librdkafka's functions that take a list of partitions or topics, in its two error styles.
 ctypedef rd_kafka_resp_err_t (*list_call_t)(
     rd_kafka_t *, rd_kafka_topic_partition_list_t *) noexcept nogil
 ctypedef rd_kafka_error_t *(*list_error_call_t)(

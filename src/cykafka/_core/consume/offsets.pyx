@@ -52,7 +52,7 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 
 
 cdef enum:
-    # The timeout of a seek, ms. librdkafka's thread answers at once, unless the partition is gone.
+    # The timeout of a seek, ms. librdkafka's thread responds at once, unless the partition is gone.
     SEEK_MS = 5000
 
 
@@ -82,8 +82,8 @@ cdef int on_list_error(Handle handle, list_error_call_t call,
 
 
 cdef list get_list(Handle handle, get_list_t call, str doing):
-    """A copy of the list that a librdkafka function returns. An exception begins with the text
-    `doing`."""
+    """Return a copy of the list that a librdkafka function returns. An exception begins with the
+    text `doing`."""
     cdef rd_kafka_topic_partition_list_t *rktparlist = NULL
     cdef rd_kafka_resp_err_t err
     rk = handle.enter()
@@ -98,7 +98,7 @@ cdef list get_list(Handle handle, get_list_t call, str doing):
 
 
 cdef list assignment(Handle handle):
-    """The assigned partitions."""
+    """Return the assigned partitions."""
     return get_list(handle, rd_kafka_assignment, "Failed to get assignment")
 
 
@@ -141,7 +141,7 @@ def _answer_of(Call call, str doing):
 
 
 cdef tuple cached_watermark_offsets(Handle handle, object partition):
-    """Low and high of one partition, as far as the consumer knows them."""
+    """Return one partition's low and high, as far as the consumer knows them."""
     cdef int64_t low = 0, high = 0
     cdef rd_kafka_resp_err_t err
     cdef const char *topic
@@ -159,7 +159,7 @@ cdef tuple cached_watermark_offsets(Handle handle, object partition):
 
 
 def watermark_offsets(Handle handle not None, partition, timeout):
-    """An operation: low and high of one partition, by requests to the broker; timeout in s."""
+    """An operation: request one partition's low and high from the broker; timeout in s."""
     cdef Call call = new_step(handle, CK_CALL_WATERMARKS, timeout_ms(timeout, "timeout"))
     check_partition(partition)
     call.c.topic = copied(c_name((<TopicPartition>partition).topic))
@@ -176,16 +176,16 @@ cdef int check_partition(object partition) except -1:
 
 
 def seek(Handle handle not None, Backlog backlog not None, list partitions not None):
-    """An operation: seek to the offsets of the partitions. Its result is a KafkaError or None for
-    each."""
+    """An operation: seek each partition to its offset. The result is a list with one KafkaError or
+    None per partition."""
     cdef rd_kafka_error_t *error
     cdef rd_kafka_topic_partition_list_t *c_done
     cdef ck_batch_t *aside = NULL
     cdef Call call = new_step(handle, CK_CALL_SEEK, SEEK_MS)
     try:
         call.c.partitions = partitions_to(partitions, "partition")
-        # The gathered messages were fetched before the seek. Messages that another thread gathers
-        # meanwhile may be fetched after it.
+        # librdkafka fetched the gathered messages before the seek. Messages that another thread
+        # gathers during this call may be from after the seek.
         aside = backlog.new_batch(1)
         backlog.take_out(call.c.partitions, aside)
         yield call
@@ -255,7 +255,7 @@ cdef object commit(Handle handle, object message, object offsets, bint asynchron
 
 cdef list commit_and_wait(Handle handle,
                           rd_kafka_topic_partition_list_t *c_offsets, int64_t deadline):
-    """Commit, and wait for the answer until the deadline (-1: forever)."""
+    """Commit, and wait for the response until the deadline (-1: forever)."""
     cdef rd_kafka_queue_t *replies
     cdef rd_kafka_resp_err_t err
     cdef ck_answer_t answer
@@ -282,7 +282,7 @@ cdef list commit_and_wait(Handle handle,
                 # broker.
                 handle.check_open()
                 if not answer.given and handle.is_closing() and rd_kafka_consumer_closed(rk):
-                    # This is a callback of close(). A group that has ended never answers.
+                    # This is a callback of close(): the group has ended and never responds.
                     raise closed_error(handle._closed_words,
                                        "its group has ended, so it cannot commit any more")
                 if handle._role.closes_later and not closing:
@@ -292,8 +292,8 @@ cdef list commit_and_wait(Handle handle,
             check_doing(answer.err, "Commit failed")
             return partitions_from(answer.partitions)
         finally:
-            # The destroyed queue drops an answer that has not arrived yet. In a child
-            # that a signal handler has forked, it may be locked.
+            # Destroying the queue drops a response that has not arrived yet. In a child that a
+            # signal handler has forked, the queue may be locked.
             if handle._generation == ck_runtime_generation:
                 with nogil:
                     rd_kafka_queue_destroy(replies)
@@ -327,7 +327,7 @@ cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing)
             f"'{error.str()}'"))
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
-        # The application made this incomplete message: let librdkafka report the fault.
+        # The application created this incomplete message: let librdkafka report the fault.
         return partitions_to([TopicPartition(topic or "")], "message")
     return partitions_to([TopicPartition(topic, partition, offset + 1,
                                          leader_epoch=message.leader_epoch())], "message")

@@ -6,26 +6,26 @@ from cykafka._core.consume.backlog cimport Backlog
 
 cdef class Progress:
     cdef Backlog _backlog
-    # The assigned partitions, as (topic, partition), whose first message was not handed over yet.
-    # Empty unless a transaction may commit this consumer's offsets.
+    # Assigned partitions, as (topic, partition), from which the consumer has not returned a
+    # message yet. Empty unless a transaction may commit this consumer's offsets.
     cdef set _unread
-    # Whether _unread has any.
+    # Whether _unread has entries.
     cdef bint starting
-    # The partition of the last message while _unread has any; it is not in the set.
+    # The partition of the last message while _unread has entries; it is not in the set.
     cdef str _noted_topic
     cdef int32_t _noted_partition
-    # By (topic, partition): the offset where reading began, or the offset last committed.
+    # By (topic, partition): the offset where reading began, or the last committed offset.
     cdef dict _starts
     # Whether a transaction failed and the consumer has not yet sought back to the committed
     # offsets.
     cdef bint _behind
     # By (topic, partition): the positions when a transaction last committed or failed. Messages
-    # handed over since then are beyond them.
+    # returned since then are beyond them.
     cdef dict _marks
-    # By (topic, partition): the KafkaErrors of partitions with messages that were handed over. The
-    # next transaction can no longer commit them, because the position is gone.
+    # By (topic, partition): a KafkaError if the consumer has returned messages that the next
+    # transaction can no longer commit, because the position is gone.
     cdef dict _given_up
-    # Whether a transaction may commit this consumer's offsets; -1: not known yet.
+    # Whether a transaction may commit this consumer's offsets; -1 if not known yet.
     cdef int _suitable
 
     cdef bint suits(self, Handle handle) except -1

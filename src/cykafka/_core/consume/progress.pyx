@@ -1,9 +1,9 @@
 """Progress: tracks the messages that the consumer has returned since the last transaction.
 
 ``Producer.transaction(consumer)`` commits the positions of the assigned partitions at the end of
-its block. A position can vanish before, by a revocation, a seek or another assignment. The brokers
-would accept a transaction without it, and skip messages. So such a partition is *given up*: the
-block fails, and the consumer seeks back.
+its block. A revocation, a seek or another assignment can remove a position before that. The brokers
+would accept a transaction without the position, and the group would skip messages. So the consumer
+*gives up* such a partition: the block fails, and the consumer seeks back.
 """
 cimport cython
 
@@ -27,7 +27,7 @@ from cykafka._core.consume.offsets import committed, seek
 @cython.final
 @cython.no_gc_clear
 cdef class Progress:
-    """The progress of one consumer."""
+    """One consumer's progress."""
 
     def __cinit__(self, Backlog backlog not None):
         self._backlog = backlog
@@ -48,7 +48,7 @@ cdef class Progress:
     # -- reading
 
     cdef int note_starts(self, rd_kafka_message_t **first, size_t cnt) except -1:
-        """Record the offset where reading of a partition begins, before it hands over a message.
+        """Record where reading a partition begins, before the consumer returns its first message.
 
         A failed transaction seeks back to this offset if the group has committed none.
         """
@@ -129,8 +129,8 @@ cdef class Progress:
     def prepare(self, Handle handle not None, timeout):
         """An operation: prepare for a transaction with this consumer's offsets; timeout in s.
 
-        Raises a retriable error if messages were handed over that it cannot commit. The consumer
-        has then sought back, and hands them over again.
+        Raises a retriable error if the consumer has returned messages that the transaction cannot
+        commit. The consumer has then sought back, and returns these messages again.
         """
         if not self._behind and not self._given_up:
             return
@@ -169,14 +169,14 @@ cdef class Progress:
             self._marks = {(item.topic, item.partition): item.offset
                            for item in self._read_positions(handle)}
         except (KafkaException, ClosedError):
-            pass  # without marks, all messages count as handed over since then
+            pass  # without marks, all messages count as returned since then
         return 0
 
     def rewind(self, Handle handle not None, timeout):
-        """An operation: seek to the committed offsets, or where none is committed to the beginning
-        of reading; timeout in s.
+        """An operation: seek to the committed offsets, or where none is committed, to where reading
+        began; timeout in s.
 
-        No transaction begins before this has succeeded.
+        A transaction begins only after this has succeeded.
         """
         self._behind = True
         read = self._handed_over(handle, assignment(handle))
@@ -203,7 +203,7 @@ cdef class Progress:
         self._behind = False
 
     cdef list _read_positions(self, Handle handle):
-        """The positions of the assigned partitions with returned messages."""
+        """Return the positions of the assigned partitions with returned messages."""
         return [item for item in positions(handle, self._backlog, assignment(handle))
                 if item.offset >= 0]
 
@@ -213,9 +213,9 @@ cdef class Progress:
                 if self._marks.get((item.topic, item.partition)) != item.offset]
 
     cdef list _handed_over(self, Handle handle, list partitions):
-        """Those of the partitions with messages handed over, with their positions.
+        """Select the partitions with returned messages, with their positions.
 
-        Messages that were only gathered, because a callback has raised, also change the position.
+        Messages that are only gathered, because a callback raised, also change the position.
         """
         return [item for item in positions(handle, self._backlog, partitions)
                 if item.offset >= 0 and (item.topic, item.partition) not in self._unread]

@@ -19,18 +19,18 @@ from cykafka._core.common.partition cimport c_name
 
 
 class Range(namedtuple("Range", ("topic", "partition", "next", "end", "eof"))):
-    """A range that is not read to its end.
+    """A range that the consumer has not read to its end.
 
     Attributes
     ----------
     topic : str
     partition : int
     next : int
-        The first offset that was not read.
+        The first unread offset.
     end : int
         The offset after the last one to read.
     eof : int
-        The partition's end when all of it had been fetched; -1: not known.
+        The partition's end when the consumer had fetched all of it; -1 if unknown.
     """
 
     __slots__ = ()
@@ -124,7 +124,7 @@ cdef class Ranges:
             self._busy = False
 
     def skip(self, topic, partition, offset):
-        """Mark the offsets before an offset as read, because they do not exist any more.
+        """Mark the offsets before an offset as read, because their records no longer exist.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ cdef class Ranges:
         Raises
         ------
         ValueError
-            There is no range of this partition.
+            The ranges do not contain this partition.
         """
         cdef int64_t where = int_argument(offset, "offset", 0, INT64_MAX)
         cdef int64_t number = int_argument(partition, "partition", 0, INT32_MAX)

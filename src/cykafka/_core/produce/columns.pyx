@@ -1,7 +1,8 @@
-"""Columns: converts the arguments of publish() to columns for C (csrc/ck_column).
+"""Columns: converts publish()'s arguments to C columns (csrc/ck_column).
 
-A Columns object belongs to one call, and keeps everything that its columns point to. Code that may
-run foreign code (iteration, buffer export, __index__) runs here, before the handle is checked.
+A Columns object belongs to one call, and keeps everything that its columns point to. Steps that
+may run foreign code (iteration, buffer export, __index__) run here, before the caller checks the
+handle.
 """
 from collections.abc import Iterable, Mapping, Set
 
@@ -81,7 +82,7 @@ cdef class Columns:
         free(self._blocks)
 
     cdef void *block(self, size_t cnt, size_t size) except NULL:
-        """Memory for cnt items of a size, which lives as long as the columns."""
+        """Allocate cnt items of this size. The memory lives as long as the columns."""
         cdef void **blocks
         cdef void *block
         if self._block_cnt == self._block_size:
@@ -90,7 +91,7 @@ cdef class Columns:
                 raise MemoryError
             self._blocks = blocks
             self._block_size += 8
-        block = malloc(max(cnt * size, 1))  # cnt objects exist: the product does not overflow
+        block = malloc(max(cnt * size, 1))  # cnt objects exist: the product cannot overflow
         if block is NULL:
             raise MemoryError
         self._blocks[self._block_cnt] = block
@@ -98,7 +99,7 @@ cdef class Columns:
         return block
 
     cdef Py_buffer *hold(self, object exporter, int flags) except NULL:
-        """The exporter's buffer, which is held as long as the columns live."""
+        """Get the exporter's buffer and hold it as long as the columns live."""
         cdef held_t *held = <held_t *>malloc(sizeof(held_t))
         if held is NULL:
             raise MemoryError
@@ -122,7 +123,7 @@ cdef class Columns:
         return 0
 
     cdef ArrowData _arrow(self, object data, str name):
-        """Arrow data with one item for each record; the columns keep it."""
+        """Return Arrow data with one item per record; the columns keep it."""
         cdef ArrowData arrow = ArrowData(data, name)
         self._objects.append(arrow)
         self.count(name, arrow.length)
@@ -131,8 +132,8 @@ cdef class Columns:
     # -- byte strings
 
     cdef tuple bytes_column(self, object data, str name, ck_column_t *column):
-        """A column of byte strings. Returns the tuple that keeps them if all are immutable;
-        otherwise None."""
+        """Fill a column of byte strings. Returns the tuple that keeps the strings if all are
+        immutable, otherwise None."""
         cdef ArrowData arrow
         cdef Pieces pieces
         memset(column, 0, sizeof(ck_column_t))
@@ -191,13 +192,13 @@ cdef class Columns:
             buffer = self.hold(item, PyBUF_SIMPLE)
         except BufferError as error:
             raise TypeError(f"{name}[{i}]: expected a contiguous buffer: {error}") from None
-        # An empty buffer may have no address, which would make it a null.
+        # An empty buffer may have a NULL address, which would mean a null.
         into.ptr = <const void *>buffer.buf if buffer.len else <const void *>EMPTY
         into.len = buffer.len
         return 0
 
     cdef bint _buffer_column(self, object data, str name, ck_column_t *column) except -1:
-        """Read a buffer of fixed-width items. False if the items are Python objects or text."""
+        """Read a buffer of fixed-width items. Returns False for Python objects or text."""
         cdef Py_buffer *buffer
         cdef str kind
         try:
@@ -232,7 +233,7 @@ cdef class Columns:
 
     cdef int numbers_column(self, object data, str name, ck_numbers_t *numbers, int64_t missing,
                             int64_t low, int64_t high) except -1:
-        """Read an integer for all records, or one for each."""
+        """Read one integer for all records, or one per record."""
         cdef ArrowData arrow
         memset(numbers, 0, sizeof(ck_numbers_t))
         numbers.missing = missing
@@ -260,13 +261,13 @@ cdef class Columns:
 
     cdef bint _buffer_of_numbers(self, object data, str name, ck_numbers_t *numbers, int64_t low,
                                  int64_t high) except -1:
-        """Read a buffer of signed integers. False if it must be read item by item."""
+        """Read a buffer of signed integers. Returns False if it must be read item by item."""
         cdef Py_buffer *buffer
         cdef Py_ssize_t cnt
         cdef str kind
         try:
             buffer = self.hold(data, PyBUF_FORMAT | PyBUF_STRIDES)
-        except (BufferError, ValueError) as error:  # numpy exports no datetime64
+        except (BufferError, ValueError) as error:  # numpy does not export datetime64
             hint = "; .astype('datetime64[ms]').view('int64') makes ms of numpy's datetime64"
             raise TypeError(f"{name}: expected a buffer of integers: {error}"
                             f"{hint if name == 'timestamps' else ''}") from None
@@ -308,7 +309,7 @@ cdef class Columns:
     # -- headers
 
     cdef const ck_headers_t *headers_column(self, object headers) except? NULL:
-        """The headers of every record; NULL if there are none."""
+        """Read the headers of all records. Returns NULL if there are none."""
         cdef ArrowData arrow
         if headers is None:
             return NULL
@@ -380,13 +381,13 @@ cdef class Columns:
         return 0
 
     cdef int _pairs_of(self, object entry, Pairs pairs, Py_ssize_t i) except -1:
-        """The headers of record i, given as pairs."""
+        """Read the headers of record i, given as pairs."""
         if isinstance(entry, dict):
             entry = entry.items()
         elif not isinstance(entry, (list, tuple)):
             raise TypeError(f"headers[{i}]: expected a dict, a list of (name, value) or None, "
                             f"got {type(entry).__name__}")
-        entry = tuple(entry)  # a copy, which keeps the pairs
+        entry = tuple(entry)  # the copy keeps the pairs
         self._objects.append(entry)
         for pair in <tuple>entry:
             if type(pair) is not tuple:
@@ -404,7 +405,7 @@ cdef class Columns:
 
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,
                      Py_ssize_t record) except -1:
-        """Read the name and the value of a header."""
+        """Read a header's name and value."""
         cdef Py_ssize_t size
         _header_name(name, names)
         if PyBytes_Check(value):
@@ -462,7 +463,7 @@ cdef str _format_of(Py_buffer *buffer):
 
 
 cdef str _kind_of(Py_buffer *buffer):
-    """The type code of a buffer's items; "" for several fields or foreign byte order."""
+    """Return the items' type code; "" for several fields or foreign byte order."""
     cdef str code = _format_of(buffer)
     if code[:1] in ("@", "=", "|"):
         code = code[1:]
@@ -472,7 +473,7 @@ cdef str _kind_of(Py_buffer *buffer):
 
 
 cdef tuple items_of(object data, str name, str what):
-    """The items of a sequence with one item for each record."""
+    """Return the items of a sequence with one item per record."""
     if not isinstance(data, (list, tuple)):
         if isinstance(data, (str, bytes, bytearray)):
             raise TypeError(f"{name}: expected one item for each record, got "
@@ -488,7 +489,7 @@ cdef tuple items_of(object data, str name, str what):
 
 cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t low,
                      int64_t high) except -1:
-    """Raise if a number of a column is out of bounds."""
+    """Raise if a number in a column is out of range."""
     cdef int64_t number = low
     cdef size_t i = 0
     with nogil:

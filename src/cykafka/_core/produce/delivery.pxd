@@ -5,17 +5,17 @@ from cykafka._core.client.handle cimport Handle
 
 cdef class Ledger:
     cdef ck_delivery_t *_ptr
-    # A str, or a tuple with a str for each record.
+    # A str, or a tuple with one str per record.
     cdef object _topic
-    # Values that are borrowed until they are delivered.
+    # Keeps the borrowed values until the delivery is done.
     cdef object _kept
     cdef list _callbacks
     # A weak reference to the Delivery that the callbacks get.
     cdef object _front
-    # Whether the ck_delivery_t holds a reference, which its event returns.
+    # Whether the ck_delivery_t holds a reference to this Ledger; its event returns the reference.
     cdef bint _referenced
     cdef bint _reported
-    # Delivery._asked of the Delivery that the program has dropped.
+    # The _asked of the Delivery that the program has dropped.
     cdef bint _asked
 
     cdef int add_reference(self, int which) except -1
@@ -24,7 +24,7 @@ cdef class Delivery:
     cdef object __weakref__
     cdef Handle _handle
     cdef Ledger _ledger
-    # As in the ledger, where the collector may have cleared it.
+    # The ledger's _topic, which the garbage collector may have cleared there.
     cdef object _topic
     # Whether the program has read the outcomes, so that failures are not logged.
     cdef bint _asked

@@ -1,9 +1,9 @@
 """Delivery: the outcomes of a batch of records.
 
 Delivery reports write the outcomes into a ck_delivery_t (csrc/ck_delivery), without the GIL. A
-Ledger is its Python side. The ck_delivery_t may hold the Ledger while records are in flight. So a
-Ledger does not refer to the producer, which can then be freed. A Delivery is the user's object
-and refers to the producer.
+Ledger is the Python side of a ck_delivery_t, which may hold the Ledger while records are in
+flight. The Ledger does not refer to the producer, so Python can free the producer. A Delivery is
+the user's object and refers to the producer.
 """
 import weakref
 
@@ -89,7 +89,7 @@ cdef class Ledger:
         ck_delivery_release(self._ptr)
 
     cdef int add_reference(self, int which) except -1:
-        """Request an event for the end of the delivery, which returns the reference taken here.
+        """Take a reference, and request an event that returns it when the delivery is done.
         Returns 0 without an event if the delivery is already done."""
         cdef int before = ck_delivery_want(self._ptr, which, <void *>self)
         if before == CK_DELIVERY_DONE:
@@ -136,7 +136,7 @@ cdef class Numbers:
 
 
 cdef object _numbers(ck_delivery_t *delivery, Py_ssize_t width):
-    """The offsets (width 8) or partitions (4)."""
+    """Return the offsets (width 8) or the partitions (width 4)."""
     cdef Numbers numbers = Numbers.__new__(Numbers)
     cdef ck_outcome_t *slots = ck_delivery_slots(delivery)
     cdef size_t cnt = ck_delivery_cnt(delivery)
@@ -183,8 +183,8 @@ cdef int64_t _first_failed(ck_delivery_t *delivery, size_t start) noexcept nogil
     return -1
 
 
-# The garbage collector does not clear a Delivery, so __dealloc__ can use the attributes. The
-# collector breaks cycles through the callbacks at their list.
+# The garbage collector does not clear a Delivery, so __dealloc__ can use the attributes. To break
+# a cycle through callbacks, the collector clears their list.
 @cython.no_gc_clear
 cdef class Delivery:
     """The outcomes of a batch of records; :meth:`Producer.publish` returns it.
@@ -348,7 +348,7 @@ cdef class Delivery:
         # Allocate before the check: the garbage collector, and so another thread, may run.
         callbacks = [fn]
         front = weakref.ref(self)
-        # If it is done, the event may be pushed and the producer closed: then no thread pops it.
+        # If the delivery is done and the producer closed, no thread would pop the event.
         if not ledger._reported and not ck_delivery_is_done(ledger._ptr):
             if ledger._callbacks is None:
                 ledger._callbacks = callbacks
@@ -394,7 +394,7 @@ cdef class Delivery:
 
 
 class _Waker:
-    """Ends an await, from any thread. (No closure: it would be in a cycle with the coroutine.)"""
+    """Ends an await, from any thread. A closure would form a cycle with the coroutine."""
 
     def __init__(self, loop):
         self._loop = loop
@@ -403,7 +403,7 @@ class _Waker:
     def __call__(self, _):
         try:
             self._loop.call_soon_threadsafe(self._end)
-        except RuntimeError:  # the loop is closed: there is no await any more
+        except RuntimeError:  # the loop is closed, and with it the await has ended
             pass
 
     def _end(self):
@@ -456,7 +456,7 @@ cdef Delivery delivery_of(Handle handle, Ledger ledger):
 
 
 cdef Delivery delivery_new(Handle handle, size_t cnt, object topic):
-    """A delivery of cnt records, which the caller publishes."""
+    """Return a Delivery of cnt records, which the caller publishes."""
     cdef Ledger ledger = Ledger.__new__(Ledger)
     ledger._ptr = ck_delivery_new(handle._events, cnt)
     if ledger._ptr is NULL:

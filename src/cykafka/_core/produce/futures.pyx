@@ -1,6 +1,6 @@
 """Futures: an event loop's futures, one per record of a producer.
 
-It is in Cython because it runs for each record.
+This code is in Cython because it runs once per record.
 """
 import functools
 import logging
@@ -31,11 +31,11 @@ _PURGED = (<int>RD_KAFKA_RESP_ERR__PURGE_QUEUE, <int>RD_KAFKA_RESP_ERR__PURGE_IN
 cdef class Outcomes(Receiver):
     """Sets the futures of one producer's records, each in its loop.
 
-    The producer refers to this, and this not to the producer.
+    The producer refers to this object, which does not refer to the producer.
     """
 
     cdef Watch watch
-    # Whether the program ends a transaction, which may abort its records.
+    # Whether the program expects a transaction to abort its records.
     cdef bint aborts
 
     cdef int receive(self, object future, object error, Message message) except -1:
@@ -44,7 +44,7 @@ cdef class Outcomes(Receiver):
 
     cdef int set(self, object future, Message message, exception, topic) except -1:
         loop = future.get_loop()
-        # The first look costs less: Python 3.11's _get_running_loop() makes a system call.
+        # First ask the watch: Python 3.11's _get_running_loop() costs a system call.
         if self.watch.serves_here(loop) or _get_running_loop() is loop:
             self._set(future, message, exception, topic)
             return 0
@@ -64,7 +64,7 @@ cdef class Outcomes(Receiver):
         else:
             future.set_exception(exception)
             if self.is_aborted(exception):
-                future.exception()  # the loop does not log what the program expects
+                future.exception()  # keeps the loop from logging an expected failure
 
     cdef bint is_aborted(self, exception) except -1:
         return (self.aborts and isinstance(exception, KafkaException)
@@ -87,13 +87,13 @@ cdef class Futures:
     cdef Producer _producer
     cdef Watch _watch
     cdef Outcomes _outcomes
-    # Records that had no room in librdkafka's queue, in their order: each with its future, and
-    # what Producer.record_copy() has returned.
+    # Records that librdkafka's queue had no room for, in order: pairs of the future and the
+    # result of Producer.record_copy().
     cdef readonly object waiting
-    # Whether these are being queued: a finalizer that the garbage collector runs in that time may
-    # send a record.
+    # Whether queue_waiting() is running. The garbage collector may run a finalizer during it,
+    # which may send a record.
     cdef bint _is_queuing
-    # Queues the waiting records. It does not keep this alive, which keeps the watch alive.
+    # Queues the waiting records. Refers weakly to this object, which keeps the watch alive.
     cdef object _on_served
     cdef object __weakref__
 
@@ -122,12 +122,12 @@ cdef class Futures:
         return future
 
     def expect_abort(self, bint expected):
-        """From now on, do (or do not) report purged records that no coroutine awaits. The program
-        has aborted them itself."""
+        """If expected, stop logging purged records that no coroutine awaits: the program aborts
+        them itself. Otherwise log them again."""
         self._outcomes.aborts = expected
 
     def queue_waiting(self):
-        """Queue the records that had no room. The watch calls it when there may be room."""
+        """Queue the waiting records. The watch calls this method when there may be room."""
         if self._is_queuing or len(self.waiting) == 0:
             return
         self._watch.on_served = self._on_served
@@ -147,13 +147,13 @@ cdef class Futures:
         self._watch.on_served = None
 
     def refuse_waiting(self, code):
-        """Fail the records that have no room, with this code."""
+        """Fail the waiting records with this error code."""
         while self.waiting:
             future, record = self.waiting.popleft()
             self._outcomes.set(future, None, KafkaException(KafkaError(code)), record[0])
 
     cdef bint _queue(self, future, tuple record) except -1:
-        """Queue a record; False if there is no room."""
+        """Queue a record. Returns False if there is no room."""
         topic, value, key, partition, timestamp, headers = record
         for _ in range(2):  # reports may have made room after the first attempt
             try:
@@ -177,7 +177,7 @@ cdef class RecordSender:
 
     def __del__(self):
         # The program may still await the records of a producer that it has dropped. In a forked
-        # child they are the parent's.
+        # child, the records belong to the parent.
         futures = self._futures
         if futures is not None and futures._producer._generation == ck_runtime_generation:
             futures.refuse_waiting(<int>RD_KAFKA_RESP_ERR__PURGE_QUEUE)

@@ -1,4 +1,4 @@
-"""Pieces: a text's pieces between delimiters as a column of publish(), without objects."""
+"""Pieces: a text split at delimiters, as a publish() column without Python objects."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -14,8 +14,9 @@ from cykafka._core.clib.csrc cimport ck_split, ck_split_first
 cdef class Pieces:
     """Pieces of a text.
 
-    ``publish()`` takes them as values, keys or headers without a Python object for each. Iterating
-    makes bytes of them; a slice, and the parts of :meth:`partition`, are Pieces of the same text.
+    ``publish()`` accepts Pieces as values, keys or headers, without a Python object per piece.
+    Iteration yields bytes. Slices, and the parts from :meth:`partition`, are Pieces of the same
+    text.
     """
 
     def __init__(self):
@@ -80,15 +81,14 @@ def split(bytes text not None, bytes delimiter not None):
     Parameters
     ----------
     text : bytes
-        The text, which the pieces keep.
+        The pieces keep a reference to the text.
     delimiter : bytes
-        The bytes that end a piece; the piece does not contain them. Delimiters are searched from
-        the left.
+        The bytes that end a piece; the piece does not contain them. The search runs from the left.
 
     Returns
     -------
     tuple of (Pieces, int)
-        The pieces, and where the last delimiter ends.
+        The pieces, and the index after the last delimiter.
 
     Raises
     ------

@@ -9,11 +9,11 @@ from cykafka._core.produce.transaction cimport Transactions
 cdef class Producer(Handle):
     cdef Publisher _publisher
     cdef Transactions _transactions
-    # The on_delivery of the configuration, in a list, which the garbage collector clears.
+    # The configured on_delivery, in a list, because the garbage collector can clear a list.
     cdef list _on_delivery
     # Whether close() ran out of time before all records had outcomes.
     cdef bint _gave_up
-    # What has failed before close(), which logs it: words and KafkaError.
+    # Failures before close(), which logs them: a dict of text to KafkaError.
     cdef dict _failures
 
     cdef int queue(self, topic, value, key, partition, callback, timestamp, headers,

@@ -16,7 +16,7 @@ _Data: TypeAlias = bytes | str | Buffer
 _Headers: TypeAlias = Mapping[str, _Data | None] | Sequence[tuple[str, _Data | None]]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 
-class _NumpyArray(Protocol):  # which numpy's own stubs call a Buffer from Python 3.12 on only
+class _NumpyArray(Protocol):  # numpy's own stubs make it a Buffer only from Python 3.12 on
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 

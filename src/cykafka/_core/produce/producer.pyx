@@ -181,7 +181,7 @@ cdef class Producer(Handle):
             when delivery fails permanently. It replaces the configured callback. If you pass both,
             ``callback`` takes precedence.
         timestamp : int
-            ms since the epoch. 0 is now; -1 is none, as ``Message.timestamp()`` returns it.
+            ms since the epoch. 0 is now; -1 is no timestamp, as in ``Message.timestamp()``.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
             Seconds to wait for room in the queue; callbacks run during the wait. 0, the default,
@@ -295,8 +295,8 @@ cdef class Producer(Handle):
         return 0
 
     cdef tuple record_copy(self, topic, value, key, partition, timestamp, headers):
-        """Return immutable copies of the arguments for a later queue() call. Raises what queue()
-        raises for arguments with a wrong type or value."""
+        """Return immutable copies of the arguments for a later queue() call. Raises the same
+        errors as queue() for arguments of a wrong type or value."""
         cdef const void *ptr
         cdef size_t size
         cdef Py_buffer buffer
@@ -326,7 +326,8 @@ cdef class Producer(Handle):
         partition : int
             The default for records without a ``partition``.
         callback, on_delivery : callable, optional
-            The default for records without a callback.
+            The default for records without a callback. If you pass both, ``on_delivery`` takes
+            precedence; in a record's dict, ``callback`` does.
 
         Returns
         -------
@@ -643,7 +644,7 @@ cdef class Producer(Handle):
         in_queue, in_flight : bool
             Which records to fail.
         blocking : bool
-            Wait until the background threads have purged their queues, too.
+            Wait until librdkafka's threads have also purged their queues.
         """
         cdef int flags = 0
         cdef rd_kafka_resp_err_t err
@@ -682,15 +683,17 @@ cdef class Producer(Handle):
         """Return a block that commits its records together, or aborts them if it raises.
 
         ``with producer.transaction():`` begins a transaction and commits it at the end of the
-        block. An exception, Ctrl-C included, aborts the transaction and propagates. The abort then
-        takes up to ``timeout``, and a second Ctrl-C ends the abort. If the abort also fails, the
-        exception's context and the log contain its error; a fatal error is raised instead. The
-        block retries ``retriable()`` errors until the timeout. If the commit fails, the block
+        block. The first block calls :meth:`init_transactions` unless you have called it. Inside
+        the block, ``abort_transaction()`` drops the records without an exception. With a consumer,
+        the consumer then reads the same messages again.
+
+        An exception, Ctrl-C included, aborts the transaction and propagates. The abort then takes
+        up to ``timeout``, and a second Ctrl-C ends the abort. If the abort also fails, the
+        exception's context and the log contain its error; the block raises a fatal error instead.
+
+        The block retries ``retriable()`` errors until the timeout. If the commit fails, the block
         raises, and aborts the transaction if the error is ``txn_requires_abort()``. If a commit
-        times out, the next block, ``commit_transaction()`` or ``close()`` resumes it. The
-        first block calls :meth:`init_transactions` unless you have called it. Inside the block,
-        ``abort_transaction()`` drops the records without an exception. With a consumer, the
-        consumer then reads the same messages again.
+        times out, the next block, ``commit_transaction()`` or ``close()`` resumes it.
 
         With a consumer, the block is one consume-transform-produce step: it commits the offsets
         that the consumer has read together with the records. Read in the block or before it::
@@ -704,10 +707,12 @@ cdef class Producer(Handle):
         If the transaction fails or cannot begin, the consumer seeks back to its group's committed
         offsets and reads the messages again. It neither skips a message nor commits one twice. So
         handle the exception outside the block, continue the loop, and do not resend messages read
-        before the failure. A partition without a committed offset restarts at the first message
-        that the consumer returned. If the seek fails, the next block repeats it first. If the
-        consumer has returned messages before that repeated seek, the next block raises ``_RETRY``,
-        because the consumer will return them again.
+        before the failure.
+
+        A partition without a committed offset restarts at the first message that the consumer
+        returned. If the seek fails, the next block repeats it first. If the consumer has returned
+        messages before that repeated seek, the next block raises ``_RETRY``, because the consumer
+        will return them again.
 
         A block also fails if the consumer has lost a partition after it returned messages from
         that partition since the last block. The block can then no longer commit their offsets.
@@ -722,7 +727,7 @@ cdef class Producer(Handle):
             returned. The consumer needs ``enable.auto.commit`` false and ``isolation.level``
             read_committed (the default). During the block, only this thread may use the consumer.
         timeout : float, optional
-            Seconds for each step (:meth:`init_transactions`, the consumer's offsets, the commit or
+            Seconds per step (:meth:`init_transactions`, the consumer's offsets, the commit or
             the abort, seeking back); by default ``transaction.timeout.ms``, and twice that for the
             first step. The consumer's offsets may take ``transaction.timeout.ms`` in librdkafka,
             whatever this timeout is.
@@ -828,13 +833,14 @@ cdef class Producer(Handle):
     def close(self, timeout=None):
         """Abort an open transaction or flush, then free the producer.
 
-        If a commit has timed out, ``close()`` resumes the commit instead of aborting. Ctrl-C, or
-        another signal handler's exception that is not an ``Exception``, ends the wait for records
-        and leaves the producer open. The next transaction block then first completes a started
-        abort. A later Ctrl-C, when ``close()`` has already failed the remaining records or waits
-        for librdkafka's threads, still closes the producer. A callback may call ``close()``, which
-        waits for callbacks in other threads. If two callbacks close each other's producers, pass a
-        timeout.
+        If a commit has timed out, ``close()`` resumes the commit instead of aborting. A callback
+        may call ``close()``, which waits for callbacks in other threads. If two callbacks close
+        each other's producers, pass a timeout.
+
+        Ctrl-C, or another signal handler's exception that is not an ``Exception``, ends the wait
+        for records and leaves the producer open. The next transaction block then first completes a
+        started abort. A later Ctrl-C, when ``close()`` has already failed the remaining records or
+        waits for librdkafka's threads, still closes the producer.
 
         Parameters
         ----------
@@ -843,10 +849,12 @@ cdef class Producer(Handle):
             ``delivery.timeout.ms`` ends. Records without an outcome by then fail with
             ``_PURGE_QUEUE``, or with ``_PURGE_INFLIGHT`` if they may have arrived. Their delivery
             callbacks and Deliveries report the failure; a logged warning counts the records with
-            neither. The timeout does not interrupt callbacks. If a librdkafka thread is stalled,
-            the Delivery records that it holds fail with ``_DESTROY`` after the thread ends. The
-            Delivery's callbacks then run in another thread, unless the interpreter ends first.
-            ``close()`` logs the number of records that the stalled thread holds.
+            neither. The timeout does not interrupt callbacks.
+
+            If a librdkafka thread is stalled, the Delivery records that it holds fail with
+            ``_DESTROY`` after the thread ends. The Delivery's callbacks then run in another
+            thread, unless the interpreter ends first. ``close()`` logs the number of records that
+            the stalled thread holds.
 
         Returns
         -------

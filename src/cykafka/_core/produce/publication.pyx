@@ -1,4 +1,4 @@
-"""Publication: a batch that an event loop hands over in steps, between its other tasks."""
+"""Publication: a batch that an event loop passes to librdkafka between its other tasks."""
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -12,19 +12,19 @@ from cykafka._core.produce.publisher cimport Batch
 @cython.final
 @cython.no_gc_clear
 cdef class Publication:
-    """A batch of records on its way into a producer's queue. The caller ends it, also after an
-    exception."""
+    """A batch that the caller passes to librdkafka in steps. The caller must call end(), even
+    after an exception."""
 
     cdef Producer _producer
     cdef Batch _batch
 
     @property
     def delivery(self):
-        """The outcomes, Delivery."""
+        """The batch's outcomes, a Delivery."""
         return self._batch.delivery
 
     def step(self):
-        """Hand over records for about 2 ms, without waiting.
+        """Pass records to librdkafka for about 2 ms, without waiting.
 
         Returns
         -------
@@ -34,20 +34,20 @@ cdef class Publication:
         return self._producer._publisher.step(self._producer, self._batch)
 
     def end(self, raised=None):
-        """Fail the records that are not handed over. They fail with ``_DESTROY`` if `raised` says
-        that the producer is closed, else with ``_QUEUE_FULL``."""
+        """Fail the records that librdkafka has not received: with ``_DESTROY`` if `raised` is a
+        ClosedError, else with ``_QUEUE_FULL``."""
         self._producer._publisher.end(self._batch, raised)
 
 
 def publication(Producer producer not None, topic, values, *, keys=None, headers=None,
                 timestamps=None, partitions=None):
-    """Begin to publish a batch; the arguments are those of ``Producer.publish()``."""
+    """Begin to publish a batch. The arguments are those of ``Producer.publish()``."""
     return _begin(producer, producer.batch(topic, values, keys, headers, timestamps, partitions))
 
 
 def arrow_publication(Producer producer not None, topic, data, *, key=None, value="value",
                       headers=None, timestamp=None, partition=None):
-    """As publication(), for ``Producer.publish_arrow()``."""
+    """Like publication(), for ``Producer.publish_arrow()``."""
     return _begin(producer, producer.arrow_batch(topic, data, key, value, headers, timestamp,
                                                  partition))
 
@@ -60,17 +60,19 @@ cdef Publication _begin(Producer producer, Batch batch):
     return publication
 
 
-# -- what else an event loop needs of a producer
+# -- other producer functions for an event loop
 
 def transactions_of(Producer producer not None):
-    """The producer's Transactions, whose methods are operations."""
+    """Return the producer's Transactions, whose methods are operations."""
     return producer._transactions
 
 
 def flush(Producer producer not None, timeout):
-    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes, while
-    the event loop runs the callbacks. Its result is the number of records without an outcome and
-    of events; timeout in s."""
+    """An operation: send the records that wait for ``linger.ms``, and wait for all outcomes.
+
+    The event loop runs the callbacks. The result is the number of records without an outcome plus
+    the number of events; timeout in s.
+    """
     cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
     cdef Call call
     cdef int ms
@@ -87,14 +89,14 @@ def flush(Producer producer not None, timeout):
 
 
 def end_transaction(Producer producer not None, timeout):
-    """An operation: end an open transaction before close_now(), which logs what fails; timeout in
-    s. Its result is whether it has ended one."""
+    """An operation: end an open transaction before close_now(), which logs failures; timeout in
+    s. The result says whether the operation has ended a transaction."""
     return producer._transactions.end_open(
         producer, deadline_after(timeout_ms(timeout, "timeout")), False, producer._failures)
 
 
 def is_inherited(Producer producer not None):
-    """Whether the producer was made before a fork of this process."""
+    """Whether this process inherited the producer through a fork."""
     return producer._generation != ck_runtime_generation
 
 
@@ -102,7 +104,7 @@ def undelivered(Producer producer not None):
     """The number of records in librdkafka without an outcome. Their callbacks may run later."""
     cdef int64_t left
     if producer._open_in != ck_runtime_generation:
-        return 0  # closed, or forked: its records are the parent's
+        return 0  # closed, or inherited: the records belong to the parent
     producer.enter()
     left = producer._publisher.undelivered(producer)
     producer.leave()
@@ -110,8 +112,10 @@ def undelivered(Producer producer not None):
 
 
 def close_now(Producer producer not None):
-    """Close a producer without waiting: records without an outcome fail. Returns whether there
-    were none, and whether the transaction was ended. Raises the exceptions of callbacks; the
-    producer is then closed, and another call has the result."""
+    """Close a producer without waiting; records without an outcome fail.
+
+    Returns True if every record had its outcome and no transaction was left open. Raises the
+    callbacks' exceptions after closing the producer; another call then returns the result.
+    """
     producer._ends_alone = True
     return Producer.close(producer, 0)

@@ -21,37 +21,36 @@ cdef class Batch:
     cdef ck_publish_t c
     cdef ck_headers_t c_headers
     cdef object owner
-    # The topic, or the topics, for the Delivery.
+    # The Delivery's topic or topics.
     cdef object topic
-    # What keeps borrowed values alive; None: values are copied.
+    # Keeps borrowed values alive; None if librdkafka copies the values.
     cdef object kept
     cdef Delivery delivery
 
     cdef int borrow_large(self, object kept) except -1
 
-# Gets the reports of a producer's single records, without a call of Python. It gets every report,
-# also with delivery.report.only.error.
+# Gets the reports of a producer's single records, without a Python call. It gets every report,
+# even with delivery.report.only.error.
 cdef class Receiver:
     cdef int receive(self, object future, object error, Message message) except -1
 
 cdef class Publisher(Role):
     cdef Transactions _transactions
-    # The handles of topics, by name, and the last used handle.
+    # Topic handles by name, and the last used name and handle.
     cdef dict _topics
     cdef object last_name
     cdef Topic last_topic
     # queue.buffering.max.kbytes, in bytes.
     cdef int64_t _room
-    # If not None, the single records have futures in place of callbacks, and this gets them.
+    # If not None, single records have futures instead of callbacks, and this Receiver gets them.
     cdef Receiver receiver
     # Whether callbacks of single records run only for failed records.
     cdef bint only_errors
-    # The memory of the reports in flight, which is freed with the queue of events.
+    # Memory for the reports in flight, freed with the event queue.
     cdef ck_inflight_t *inflight
-    # The time until which close() waits for the reports of purged records, ms; 0: it has
-    # not purged.
+    # Until when close() waits for the reports of purged records, ms; 0 if it has not purged.
     cdef int64_t purged_until
-    # The number of records without a report before the rd_kafka_t is destroyed.
+    # The number of records still without a report just before rd_kafka_destroy().
     cdef int64_t unreported
 
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1

@@ -72,34 +72,33 @@ from cykafka._core.produce.transaction cimport Transactions
 from cykafka._core.common.errors import ClosedError, KafkaError
 
 cdef enum:
-    # Immutable values are not copied if they have at least this many bytes on average.
-    # Measured with the mock cluster, saved CPU time for each record: 0 % between 16 and 64
-    # bytes, 0 to 10 % at 100, 10 % at 300, 40 % at 1000 and more. For smaller values, releasing
-    # them costs as much as the copy.
+    # Borrow immutable values, instead of copying them, if they have at least this many bytes on
+    # average. CPU time saved per record with the mock cluster: 0 % between 16 and 64 bytes, 0 to
+    # 10 % at 100, 10 % at 300, 40 % at 1000 and more. Releasing smaller values costs as much as
+    # copying them.
     BORROW_FROM = 64
     # Pass up to this many records with the GIL: releasing it would double the cost.
     FEW = 4
-    # The time of handing over records between two checks for signals, ms.
+    # How long to pass records to librdkafka between two signal checks, ms.
     HAND_OVER_MS = 50
-    # The same for an event loop, whose other tasks wait meanwhile, ms.
+    # The same for an event loop, ms: its other tasks wait this long.
     STEP_MS = 2
 
-# Identical to no argument: topics are first compared by identity.
+# Never identical to an argument: topics are first compared by identity.
 _NO_NAME = object()
 
 cdef enum:
-    # The longest wait for the reports of purged records, ms. librdkafka's threads make them at
+    # The longest wait for the reports of purged records, ms. librdkafka's threads send them at
     # once.
     PURGED_MS = 1000
 
-# The flags of close(): do not wait for librdkafka's threads, one of which may be stalled for any
-# time.
+# close()'s flags: do not wait for librdkafka's threads, because one may be stalled forever.
 cdef int PURGE_ALL = (RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT
                       | RD_KAFKA_PURGE_F_NON_BLOCKING)
 
 
 cdef class Topic:
-    """A cached topic handle, which saves produce() the look-up by name."""
+    """A cached topic handle. It saves produce() a lookup by name."""
 
     def __cinit__(self):
         self._generation = ck_runtime_generation
@@ -108,7 +107,7 @@ cdef class Topic:
         self.release()
 
     cdef void release(self) noexcept:
-        # With the GIL: it only drops a reference, and no thread may see a half released handle.
+        # With the GIL: this only drops a reference, and no thread may see a half-released handle.
         if self._ptr is not NULL and self._generation == ck_runtime_generation:
             rd_kafka_topic_destroy(self._ptr)
             self._ptr = NULL
@@ -118,7 +117,7 @@ cdef class Topic:
 @cython.final
 @cython.no_gc_clear
 cdef class Batch:
-    """A batch of records on its way into librdkafka's queue."""
+    """A batch of records to pass to librdkafka."""
 
     cdef int borrow_large(self, object kept) except -1:
         """Borrow the values that `kept` keeps alive, if copying them would cost more."""
@@ -143,7 +142,7 @@ cdef class Receiver:
 @cython.final
 @cython.no_gc_clear
 cdef class Publisher(Role):
-    """The publisher of one producer, and the role of its handle."""
+    """One producer's publisher, and the role of its handle."""
 
     def __cinit__(self, Transactions transactions not None):
         self._transactions = transactions
@@ -155,11 +154,11 @@ cdef class Publisher(Role):
     cdef int register(self, Handle handle, rd_kafka_conf_t *conf) except -1:
         """Register a producer's callbacks, before Handle.start()."""
         self._room = 1024 * <int64_t>int_conf(conf, "queue.buffering.max.kbytes", 0)
-        if self.inflight is NULL:  # an earlier __init__ that raised may have made it
+        if self.inflight is NULL:  # an earlier __init__ that raised may have created it
             self.inflight = ck_inflight_new(sizeof(in_flight_t))
         if self.inflight is NULL:
             raise MemoryError
-        # It lives as long as the queue of events, which delivers the reports.
+        # It lives as long as the event queue, which delivers the reports.
         ck_queue_attach(handle._events, CK_SLOT_INFLIGHT, self.inflight)
         # Always request reports: without them flush() waits in steps of 10 ms, and costs more.
         rd_kafka_conf_set_dr_msg_cb(conf, ck_callback_report)
@@ -180,15 +179,15 @@ cdef class Publisher(Role):
         served = self.serve_reports(handle)
         if watch is not None:
             watch.served += served
-        # A callback may have closed the handle. An event may have ended the serving early, or
-        # another thread serves now, which may end just after a new event has come.
+        # A callback may have closed the handle. If events are left, one may have ended the
+        # serving early, or another thread serves and may stop just after a new event arrives.
         if (handle._open_in != ck_runtime_generation
                 or rd_kafka_queue_length(handle._wait_queue) == 0):
             return NOT_AGAIN
         return AGAIN_SOON if served else AGAIN_LATER
 
     cdef int deliver(self, ck_report_t *report) except -1:
-        # The report begins the in_flight_t that librdkafka carried with the record.
+        # The report is the first member of the in_flight_t that librdkafka kept with the record.
         cdef in_flight_t *sent = <in_flight_t *>report
         cdef Message message
         on_delivery = error = None
@@ -258,11 +257,13 @@ cdef class Publisher(Role):
         return 0
 
     cdef void drop_reports(self, Handle handle) noexcept:
-        """Purge every message in flight. When it is destroyed, librdkafka drops them without a
-        report: the references of those with a callback would leak, and batches would lose their
-        outcomes. After this no thread serves librdkafka, so this makes the reports that did not
-        arrive in time. Batches get their outcomes when the rd_kafka_t is destroyed, because it may
-        still read their memory."""
+        """Purge every message in flight, before rd_kafka_destroy() drops them without a report.
+
+        Otherwise the references of records with callbacks would leak, and batches would lose their
+        outcomes. No thread serves librdkafka after this, so this method creates the reports that
+        did not arrive in time. Batches get their outcomes when the rd_kafka_t is destroyed,
+        because librdkafka may still read their memory.
+        """
         # close() has purged and waited before; a callback may have produced since.
         cdef int64_t deadline = max(self.purged_until, ck_runtime_now_ms()
                                     + (SLICE if self.purged_until else PURGED_MS))
@@ -296,7 +297,7 @@ cdef class Publisher(Role):
         self._topics.clear()
 
     cdef rd_kafka_topic_t *topic_of(self, Handle handle, object name) except NULL:
-        """The handle of a topic; the first use makes it."""
+        """Return a topic's handle; the first use creates it."""
         cdef Topic topic
         cdef rd_kafka_resp_err_t err
         cdef rd_kafka_topic_t *rkt
@@ -312,7 +313,7 @@ cdef class Publisher(Role):
             handle.leave()
             if rkt is NULL:
                 check_doing(err, f"topic {name!r}")
-            # Another thread may have made the same handle; librdkafka counts the references.
+            # Another thread may have created the same handle; librdkafka counts the references.
             topic = Topic()
             topic._ptr = rkt
             ck_runtime_count(CK_KIND_TOPIC, 1)
@@ -325,7 +326,7 @@ cdef class Publisher(Role):
 
     cdef object topics_column(self, Handle handle, object topic, Columns columns,
                               ck_publish_t *publish):
-        """The topic handles of the records; returns the names that a Delivery keeps."""
+        """Set the records' topic handles. Returns the names that a Delivery keeps."""
         cdef rd_kafka_topic_t **rkts
         cdef rd_kafka_topic_t *rkt = NULL
         cdef tuple names
@@ -351,7 +352,7 @@ cdef class Publisher(Role):
 
     cdef tuple arrow_topics(self, Handle handle, ArrowData arrow, Columns columns,
                             ck_publish_t *publish):
-        """As topics_column(), for the column `topic`."""
+        """Like topics_column(), for the column `topic`."""
         cdef rd_kafka_topic_t **rkts
         cdef rd_kafka_topic_t *rkt = NULL
         cdef ck_column_t column
@@ -379,7 +380,7 @@ cdef class Publisher(Role):
     # -- batches
 
     cdef Delivery send(self, Handle handle, Batch batch, int64_t ms):
-        """Hand over a batch; wait at most `ms` for room."""
+        """Pass a batch to librdkafka; wait at most `ms` for room."""
         if batch.c.cnt > FEW:
             self.serve_reports(handle)
         self.begin(handle, batch)
@@ -392,7 +393,7 @@ cdef class Publisher(Role):
         return batch.delivery
 
     cdef int begin(self, Handle handle, Batch batch) except -1:
-        """Make the batch's Delivery. end() must follow."""
+        """Create the batch's Delivery. end() must follow."""
         # Each column may have run foreign code, which may have closed the producer.
         handle.check_open()
         batch.c.room = self._room
@@ -403,8 +404,8 @@ cdef class Publisher(Role):
         return 0
 
     cdef object step(self, Handle handle, Batch batch):
-        """Pass records to librdkafka without waiting, for STEP_MS. True: all records are passed.
-        False: the queue is full. None: call again."""
+        """Pass records to librdkafka for STEP_MS, without waiting. True: librdkafka has all
+        records. False: the queue is full. None: call again."""
         cdef rd_kafka_resp_err_t err
         rk = handle.enter()
         with nogil:
@@ -415,29 +416,31 @@ cdef class Publisher(Role):
         return None if err else True
 
     cdef int end(self, Batch batch, object raised) except -1:
-        """Fail the records that were not handed over; `raised` is what ended the call, if
-        anything."""
+        """Fail the records that librdkafka has not received. `raised` is the exception that ended
+        the call, or None."""
         cdef rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR__QUEUE_FULL
         cdef Ledger ledger = batch.delivery._ledger
         if isinstance(raised, ClosedError):
             err = RD_KAFKA_RESP_ERR__DESTROY
         ck_delivery_close(ledger._ptr, err)
-        # If each record has its outcome already, as when all are too large, no call may serve an
-        # event for a long time.
+        # If every record already has its outcome (all are too large, for example), do not wait
+        # for an event: it may be long until a call serves one.
         if batch.kept is not None and not ledger.add_reference(CK_DELIVERY_RELEASE):
             ledger._kept = None
         self._transactions.note_incomplete(batch.delivery)
         if raised is not None:
             try:
                 raised.delivery = batch.delivery
-            except Exception:  # a foreign exception may refuse it
+            except Exception:  # a foreign exception may refuse the attribute
                 pass
         return 0
 
     cdef int64_t serve_reports(self, Handle handle) except -1:
-        """Handle the waiting reports of earlier batches, without blocking. Otherwise an
-        application that publishes and never polls would accumulate them, and the memory they
-        keep. Returns the number of events."""
+        """Handle the waiting reports of earlier batches, without blocking.
+
+        Otherwise an application that publishes and never polls would accumulate the reports and
+        the memory that they keep. Returns the number of events.
+        """
         cdef int64_t served
         cdef rd_kafka_t *rk = handle.enter()
         with nogil:
@@ -461,8 +464,8 @@ cdef class Publisher(Role):
         while True:
             rk = handle.enter()
             with nogil:
-                # Read this before trying the queue: later another thread may make room and leave
-                # no event.
+                # Read this before trying the queue: another thread could make room after that
+                # without leaving an event.
                 ended = ck_serving_count(ck_queue_serving(handle._events))
                 err = ck_publish(rk, publish, delivery, HAND_OVER_MS)
             handle.leave()

@@ -12,29 +12,29 @@ cdef enum:
 cdef class Transactions:
     # transaction.timeout.ms
     cdef int64_t timeout_ms
-    # Whether a transaction is open, according to our calls.
+    # Whether a transaction is open, according to cykafka's calls.
     cdef bint begun
     cdef bint initialized
-    # The call that librdkafka continues in the background. Until it is repeated and has ended,
-    # librdkafka rejects every other one.
+    # The call that librdkafka continues in the background. librdkafka rejects all other calls
+    # until cykafka has repeated this call to its end.
     cdef int pending
-    # The number of transactions that were begun.
+    # The number of transactions begun so far.
     cdef int64_t _number
     # Whether the last transaction was aborted.
     cdef bint aborted
-    # Deliveries of this transaction with records that could not be queued, or None.
+    # This transaction's Deliveries with records that could not be queued, or None.
     cdef list _incomplete
-    # The number of records of this transaction that were refused after their call had returned.
+    # How many of this transaction's records were refused after their call had returned.
     cdef int64_t _refused
-    # The send_offsets_to_transaction() calls that were interrupted.
+    # Interrupted send_offsets_to_transaction() calls.
     cdef list _sending
     # The number of threads that wait in send_offsets_to_transaction().
     cdef int _senders
-    # The threads inside a call that resume() makes.
+    # The threads inside repeat().
     cdef set _resuming
 
-    # The calls under way that librdkafka continues, of all threads and tasks, until the state
-    # reflects their outcomes.
+    # The running resumable calls of all threads and tasks, until the state reflects their
+    # outcomes.
     cdef list _steps
 
     cdef int configure(self, rd_kafka_conf_t *conf) except -1

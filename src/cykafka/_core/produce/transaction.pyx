@@ -52,7 +52,7 @@ from cykafka._core.produce.delivery cimport Delivery
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 
 
-# What close() could not end: the second if it was a commit.
+# What close() could not end: an abort, or a commit.
 _NOT_ENDED = ("the open transaction could not be aborted",
               "the commit of the transaction did not end")
 # librdkafka expects another call, or another thread is in the same call.
@@ -71,13 +71,13 @@ cdef class Transactions:
 
     cdef int configure(self, rd_kafka_conf_t *conf) except -1:
         if text_conf(conf, "transactional.id") == "":
-            # No broker accepts it, and librdkafka asks until its timeout.
+            # Brokers reject a blank id, and librdkafka retries until its timeout.
             raise ValueError("transactional.id: expected a name or None, got a blank text")
         self.timeout_ms = int_conf(conf, "transaction.timeout.ms", 60000)
         return 0
 
     cdef int check_outside(self) except -1:
-        """Raise for a transaction call in a callback of another one, which continues after it."""
+        """Raise if a transaction call's callback makes another one: the first one has not ended."""
         if self._resuming and PyThread_get_thread_ident() in self._resuming:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__CONFLICT,
@@ -109,8 +109,8 @@ cdef class Transactions:
         return 0
 
     def send_offsets(self, Handle handle not None, positions, group_metadata, int64_t ms):
-        """An operation. Its result is the KafkaError of librdkafka's call, or None; it raises
-        everything else."""
+        """An operation: Producer.send_offsets_to_transaction(). Its result is librdkafka's
+        KafkaError, or None; it raises all other errors."""
         cdef rd_kafka_error_t *error
         cdef const char *group = NULL
         cdef str name
@@ -157,9 +157,9 @@ cdef class Transactions:
     cdef object resume(self, Handle handle, int call, int64_t ms):
         """Make a resumable call in slices, with signals and callbacks between them.
 
-        Returns the KafkaError of librdkafka's call, or None. Raises the exceptions of callbacks
-        and signal handlers, whatever the outcome of the call. The attributes always reflect what
-        librdkafka has done.
+        Returns librdkafka's KafkaError, or None. Raises the exceptions of callbacks and signal
+        handlers, whatever the call's outcome. The attributes always reflect what librdkafka has
+        done.
         """
         return run(self.repeat(handle, call, self.deadline_of(ms), True))
 
@@ -167,8 +167,8 @@ cdef class Transactions:
         return deadline_after(self.timeout_ms if ms < 0 else ms)
 
     def repeat(self, Handle handle not None, int call, int64_t deadline, bint in_thread):
-        """An operation: make a resumable call until the deadline. Its result is the KafkaError of
-        librdkafka's call, or None.
+        """An operation: make a resumable call until the deadline. Its result is librdkafka's
+        KafkaError, or None.
 
         in_thread: a thread waits and runs the callbacks; otherwise an event loop runs them. The
         thread may also wait for callbacks in other threads, and its own callbacks cannot make
@@ -196,14 +196,14 @@ cdef class Transactions:
         cdef int64_t number = self._number
         while True:
             if begun and self.has_ended(number, call):
-                return None  # a callback or a signal handler has ended it, as by close()
+                return None  # a callback or signal handler has ended it, with close() for example
             if conflict:
                 while True:
                     failure = yield from self.settle(handle, deadline)
                     if failure is None:
                         break
                     if call == CALL_COMMIT:
-                        return failure  # no call has raised it, and the offsets are missing
+                        return failure  # not raised yet, and the offsets are missing
             started = ck_runtime_now_ms()
             step = new_step(handle, kind_of(call), max(0, min(SLICE, deadline - started)))
             step.c.events = handle._events
@@ -229,13 +229,13 @@ cdef class Transactions:
             failure = take_error(error)
             conflict = failure in _CONFLICTS
             if conflict:
-                # Another call is pending. Only a send_offsets_to_transaction() of another thread
-                # ends without being repeated, and close() waits for it.
+                # Another call is pending. Only another thread's send_offsets_to_transaction() ends
+                # without a repeat; close() waits for it.
                 if handle._open_in == ck_runtime_generation or not (
                         self._senders or self._sending):
                     return failure
             elif not failure.retriable():
-                # Another thread or task may have ended it first, as close() does.
+                # Another thread or task may have ended the transaction first, as close() does.
                 yield from self.note_others(handle)
                 return None if begun and self.has_ended(number, call) else failure
             if ck_runtime_now_ms() >= deadline:
@@ -257,7 +257,7 @@ cdef class Transactions:
                 and self.aborted == (call == CALL_ABORT))
 
     cdef int note(self, Call step) except -1:
-        """Update the state by the outcome of a call, if no other thread or task has done so."""
+        """Update the state with a call's outcome, unless another thread or task has done so."""
         cdef rd_kafka_error_t *error = step.c.error
         if step not in self._steps:
             return 0
@@ -280,8 +280,8 @@ cdef class Transactions:
         return 0
 
     def note_others(self, Handle handle not None):
-        """An operation: wait for the calls that other threads and tasks make, and update the state
-        by their outcomes."""
+        """An operation: wait for the calls of other threads and tasks, and update the state with
+        their outcomes."""
         cdef Call step
         for step in tuple(self._steps):
             while step in self._steps and handle._generation == ck_runtime_generation:
@@ -292,10 +292,10 @@ cdef class Transactions:
 
     def settle(self, Handle handle not None, int64_t deadline):
         """An operation: wait for an interrupted send_offsets_to_transaction(), because librdkafka
-        accepts no other call meanwhile.
+        rejects all other calls until then.
 
-        Its result is the call's KafkaError. None if there is no such call left, or after the
-        deadline; the next call then gets librdkafka's own error.
+        Its result is the call's KafkaError, or None if no such call is left or the deadline has
+        passed. After the deadline, the next call gets librdkafka's own error.
         """
         cdef Call sending
         cdef rd_kafka_error_t *error
@@ -315,7 +315,8 @@ cdef class Transactions:
 
     def finish_pending(self, Handle handle not None, int64_t deadline, bint in_thread):
         """An operation: complete the commit or the abort that an earlier call could not complete.
-        Its result is the KafkaError, or None; a commit that fails is aborted if it can be."""
+        Its result is the KafkaError, or None. If a commit fails and the error requires an abort,
+        it aborts the transaction."""
         cdef object error = None
         if self.pending == CALL_COMMIT:
             error = yield from self.repeat(handle, CALL_COMMIT, deadline, in_thread)
@@ -328,18 +329,20 @@ cdef class Transactions:
             error = yield from self.repeat(handle, CALL_ABORT, deadline, in_thread)
         return error
 
-    # -- the methods of a producer, as operations
+    # -- the producer's methods, as operations
 
     def end_open(self, Handle handle not None, int64_t deadline, bint in_thread,
                  dict failures not None):
-        """An operation: complete a commit, or abort an open transaction, before a close. It adds
-        what fails to `failures`, words and KafkaError. Its result is whether it has ended a
-        transaction."""
+        """An operation: complete a commit, or abort an open transaction, before a close.
+
+        It adds failures to `failures`, a dict of text to KafkaError. Its result says whether it
+        has ended a transaction.
+        """
         cdef int64_t until = ck_runtime_now_ms() + self.timeout_ms
         cdef bint begun = self.begun
         cdef bint committing, others
         if handle._generation != ck_runtime_generation:
-            return False  # the transaction is the parent's
+            return False  # the transaction belongs to the parent
         if deadline >= 0:
             until = min(until, deadline)
         while self.begun:
@@ -351,7 +354,7 @@ cdef class Transactions:
                 failures.pop(_NOT_ENDED[committing], None)
                 break
             # A call of another thread or task may have ended the transaction, or may end it soon.
-            others = others or self.has_calls()  # or it ended after it had refused this one
+            others = others or self.has_calls()  # the conflicting call may have ended since
             yield from self.note_others(handle)
             if error in _CONFLICTS and others and ck_runtime_now_ms() < until:
                 yield pause(handle, 1)  # send_offsets_to_transaction() is not among the steps
@@ -408,7 +411,7 @@ cdef class Transactions:
         return 0
 
     cdef int note_refused(self) except -1:
-        """Note that a record was refused after its call had returned."""
+        """Count a record that was refused after its call had returned."""
         if self.begun:
             self._refused += 1
         return 0

@@ -1,8 +1,8 @@
 """The block of ``with producer.transaction(consumer):``.
 
-It begins the transaction, commits at its end, and aborts if it raises. With a consumer it commits
-the consumer's positions with the records. If the block fails, or cannot begin, the consumer seeks
-back. docs/design/batches.md (Transaction blocks) has the reasons.
+The block begins the transaction, commits it at its end, and aborts it on an exception. With a
+consumer, the block commits the consumer's positions with the records. If the block fails or cannot
+begin, the consumer seeks back. docs/design/batches.md (Transaction blocks) explains why.
 """
 import logging
 
@@ -30,9 +30,9 @@ cdef class Transaction:
     cdef Handle _producer
     cdef Transactions _transactions
     cdef Consumer _consumer
-    # The timeout of the first step, s; None: its default.
+    # The first step's timeout, s; None for its default.
     cdef object _limit
-    # The timeout of each other step, s.
+    # Every other step's timeout, s.
     cdef double _timeout
     cdef bint _entered
 
@@ -52,7 +52,7 @@ cdef class Transaction:
         run(self.end(exc_value, True))
 
     def begin(self, bint in_thread):
-        """An operation: the beginning of the block; see Transactions.repeat() for `in_thread`."""
+        """An operation: begin the block; see Transactions.repeat() for `in_thread`."""
         if self._entered:
             raise RuntimeError("transaction(): the block was entered twice; call transaction() "
                                "for each block")
@@ -66,7 +66,7 @@ cdef class Transaction:
         yield from self._or_go_back(self._begin())
 
     def _end_earlier(self, bint in_thread):
-        """Register the transactional.id, and complete a transaction that an earlier block left."""
+        """Register the transactional.id, and complete an earlier block's transaction."""
         if self._transactions.initialized and not self._transactions.pending:
             return
         if not self._transactions.initialized:
@@ -80,7 +80,7 @@ cdef class Transaction:
             self._producer, deadline_after(<int64_t>(self._timeout * 1e3)), in_thread)
         if error is not None:
             raise KafkaException(error)
-        # A cancellation is raised here, before the transaction begins.
+        # A canceled task raises here, before the transaction begins.
         yield pause(self._producer, 0)
 
     def _begin(self):
@@ -88,15 +88,15 @@ cdef class Transaction:
         yield from ()
 
     def _or_go_back(self, step):
-        """Run a step of the beginning. If it raises, the messages that the consumer has handed
-        over are in no transaction, and it seeks back."""
+        """Run a step that begins the block. If the step raises, the transaction does not cover
+        the messages that the consumer has returned, so the consumer seeks back."""
         try:
             yield from step
         except BaseException as failure:
             if self._consumer is not None:
                 self._consumer._progress.note_failed(self._consumer)
             if isinstance(failure, GeneratorExit):
-                raise  # the event loop has ended: no coroutine waits for calls any more
+                raise  # the event loop has ended, so nothing awaits calls
             words = yield from self._go_back(failure, "no transaction was begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
@@ -104,9 +104,9 @@ cdef class Transaction:
             raise
 
     def _go_back(self, failure, outcome):
-        """Seek the consumer back. If that fails, chains the error to the failure; the result is a
-        text with the outcome, otherwise an empty text."""
-        # After a commit in progress, the committed offsets are not known yet.
+        """Seek the consumer back. If that fails, chain the error to the failure. The result is a
+        text that reports this failed seek, or an empty text."""
+        # While a commit is in progress, the committed offsets are unknown.
         if self._consumer is None or self._transactions.pending == CALL_COMMIT:
             return ""
         try:
@@ -117,7 +117,7 @@ cdef class Transaction:
         return ""
 
     def end(self, exc_value, bint in_thread):
-        """An operation: the end of the block, which has raised `exc_value` or None."""
+        """An operation: end the block; `exc_value` is the exception that it raised, or None."""
         if exc_value is not None:
             yield from self._give_up(exc_value, in_thread)
             return
@@ -164,21 +164,21 @@ cdef class Transaction:
                 self._producer.dispatch(NOW)
 
     def _give_up(self, failure, bint in_thread):
-        """Abort, and seek the consumer back; chains an error of these steps to the failure."""
+        """Abort and seek the consumer back. Chain an error of these steps to the failure."""
         if self._consumer is not None:
             self._consumer._progress.note_failed(self._consumer)
         # A commit in progress can only be resumed.
         if self._transactions.pending == CALL_COMMIT:
             return
         if isinstance(failure, GeneratorExit):
-            # The event loop has ended: no coroutine waits for calls. The next block aborts.
+            # The event loop has ended, so nothing awaits an abort: the next block aborts.
             if self._transactions.begun:
                 self._transactions.pending = CALL_ABORT
             return
         words = ""
         try:
-            # After this producer's fatal error there is no transaction. Another client's fatal
-            # error does not end it.
+            # This producer's fatal error has ended the transaction. Another client's fatal error
+            # has not.
             if self._transactions.begun and not (
                     _is_fatal(failure)
                     and self._transactions.fatal_error(self._producer) is not None):
@@ -189,7 +189,7 @@ cdef class Transaction:
                         self._producer, <int64_t>(self._timeout * 1e3), False)
         except BaseException as another:
             if self._transactions.begun:
-                # The next block first aborts it, even if librdkafka has not begun the abort.
+                # The next block first aborts the transaction, even if librdkafka has not begun to.
                 self._transactions.pending = CALL_ABORT
                 words = f"the transaction could not be aborted: {another}"
             # Otherwise a delivery callback has raised after the abort.
