@@ -168,6 +168,18 @@ def test_produce_batch_reports_all_to_the_batchs_callback(producer: Any, topic: 
     assert sorted(seen) == [(None, b"a"), (None, b"b")]
 
 
+def test_produce_batch_calls_a_callback_that_is_false(producer: Any, topic: str) -> None:
+    class Reports(list[Any]):
+        def __call__(self, error: Any, message: Any) -> None:
+            self.append(message.value())
+
+    own, others = Reports(), Reports()
+    messages = [{"value": b"a", "callback": own}, {"value": b"b"}]
+    assert producer.produce_batch(topic, messages, on_delivery=others) == 2
+    assert producer.flush(WAIT_S) == 0
+    assert (own, others) == ([b"a"], [b"b"])
+
+
 def test_produce_batch_marks_the_failed_messages(producer: Any, kafka: Any, topic: str) -> None:
     messages: list[dict[str, Any]] = [{"value": b"x" * 2_000_000}, {"value": b"fits"}]
 

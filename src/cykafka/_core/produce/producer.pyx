@@ -364,7 +364,7 @@ cdef class Producer(Handle):
             if own is not None and not hasattr(own, "__index__"):
                 raise TypeError(f"Message partition at index {number} must be int, "
                                 f"got {type(own).__name__}")
-            own = message.get("callback") or message.get("on_delivery")
+            own = _own_callback(message)
             if own is not None and not callable(own):
                 raise TypeError(f"Message callback at index {number} must be callable, "
                                 f"got {type(own).__name__}")
@@ -374,13 +374,13 @@ cdef class Producer(Handle):
                     "publish(timestamps=) or produce(timestamp=)")
         for message in messages:
             message.pop("_error", None)
+            own = _own_callback(message)
             try:
-                own = message.get("partition")
                 self.produce(
                     topic, message.get("value"), message.get("key"),
-                    partition if own is None else own,
-                    on_delivery=message.get("callback") or message.get("on_delivery")
-                    or on_delivery, headers=message.get("headers"))
+                    partition if message.get("partition") is None else message["partition"],
+                    on_delivery=on_delivery if own is None else own,
+                    headers=message.get("headers"))
                 queued += 1
             except BufferError:
                 message["_error"] = KafkaError(<int>RD_KAFKA_RESP_ERR__QUEUE_FULL)
@@ -985,6 +985,12 @@ cdef int data_of(object data, str argument, const void **ptr, size_t *size,
 cdef bint is_data(object data) noexcept:
     """Whether data is a valid value or key."""
     return data is None or isinstance(data, (bytes, str)) or PyObject_CheckBuffer(data)
+
+
+cdef object _own_callback(dict message):
+    """The callback in a message's dict, or None."""
+    own = message.get("callback")
+    return message.get("on_delivery") if own is None else own
 
 
 def delivery_callback(Producer producer not None):

@@ -46,6 +46,5 @@ cdef class Transactions:
     cdef bint has_calls(self) noexcept
     cdef bint has_ended(self, int64_t number, int call) noexcept
     cdef int note(self, Call step) except -1
-    cdef object resume(self, Handle handle, int call, int64_t ms)
     cdef int64_t deadline_of(self, int64_t ms) noexcept
     cdef object fatal_error(self, Handle handle)

@@ -36,7 +36,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_fatal_error,
     rd_kafka_resp_err_t,
 )
-from cykafka._core.client.call cimport Call, new_step, pause, run
+from cykafka._core.client.call cimport Call, new_step, pause
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (
     SLICE,
@@ -153,15 +153,6 @@ cdef class Transactions:
         if error is not NULL:
             return take_error(error)
         return None
-
-    cdef object resume(self, Handle handle, int call, int64_t ms):
-        """Make a resumable call in slices, with signals and callbacks between them.
-
-        Returns librdkafka's KafkaError, or None. Raises the exceptions of callbacks and signal
-        handlers, whatever the call's outcome. The attributes always reflect what librdkafka has
-        done.
-        """
-        return run(self.repeat(handle, call, self.deadline_of(ms), True))
 
     cdef int64_t deadline_of(self, int64_t ms) noexcept:
         return deadline_after(self.timeout_ms if ms < 0 else ms)
