@@ -23,7 +23,7 @@ static pthread_mutex_t ck_end_lock;
 static pthread_cond_t ck_end_changed;
 static int ck_end_running;
 
-/* Also in the child of a fork, where the threads do not exist and the lock may be held.
+/* Also runs in a forked child, where the threads do not exist and the lock may be held.
  */
 static void ck_end_reset(void) {
         pthread_mutex_init(&ck_end_lock, NULL);

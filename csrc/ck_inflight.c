@@ -81,7 +81,7 @@ void ck_inflight_give(ck_report_t *report) {
         inflight->free = &report->event;
         if (--inflight->taken || !inflight->blocks->next)
                 return;
-        /* All reports of a burst have arrived. One block is kept for records sent one by
+        /* All reports of a burst have arrived. Keep one block for records sent one by
          * one. */
         while (inflight->blocks->next) {
                 block = inflight->blocks;
