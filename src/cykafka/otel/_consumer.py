@@ -186,7 +186,7 @@ class TracedConsumer(_Base):
         ) as span:
             yield span
 
-    # One signature in place of the consumer's overloads.
+    # One signature instead of the consumer's overloads.
     def commit(  # type: ignore[override]
         self,
         message: Message | MessageBatch | None = None,

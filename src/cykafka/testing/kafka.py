@@ -381,7 +381,7 @@ def _serves(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def _knows(address: str, topic: str, partitions: int) -> bool:
-    # A client that knows the other brokers would ask any of them, so use a new client each time.
+    # A client that knows the other brokers could query any of them, so use a new client each time.
     with Producer({"bootstrap.servers": address, "log_level": 0}) as client:
         try:
             found = client.list_topics(timeout=_TOPIC_TIMEOUT_S).topics.get(topic)
