@@ -5,7 +5,7 @@
 
 #include "ck_batch.h"
 
-/* How long one wait for the events of a closing consumer lasts, ms. */
+/* The longest single wait for a closing consumer's events, ms. */
 enum { SLICE = 100 };
 
 struct ck_end_s {

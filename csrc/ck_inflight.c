@@ -9,7 +9,7 @@ enum { BLOCK = 1 << 16 };
 typedef struct ck_block_s {
         struct ck_block_s *next;
         ck_inflight_t *inflight;
-        size_t used; /* the number of its reports that were ever taken */
+        size_t used; /* the number of reports ever taken from it */
 } ck_block_t;
 
 struct ck_inflight_s {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The messages of a step while the mean size is unknown. */
+/* Messages per step while the mean size is unknown. */
 #define CK_RANGES_FIRST 256
 
 ck_ranges_t *ck_ranges_new(size_t cnt) {

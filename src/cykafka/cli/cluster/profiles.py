@@ -69,7 +69,7 @@ def read_file(path: Path) -> dict[str, str]:
         if not text or text[0] in "#!":
             continue
         key, separator, value = text.partition("=")
-        if not separator or not key.strip():  # the line may be a secret, so the message must not repeat it
+        if not separator or not key.strip():  # it may be a secret: do not show it
             raise UsageError(f"{path}, line {number}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
     return properties

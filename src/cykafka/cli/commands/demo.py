@@ -106,7 +106,7 @@ def demo(
         brokers.tell = meter.warn
         producer = brokers.producer()
         stack.callback(producer.close)
-        stack.callback(producer.purge)  # otherwise the close would wait for records without an outcome
+        stack.callback(producer.purge)  # otherwise the close would wait for outcomes
         consumer = brokers.consumer(**_READER)
         stack.callback(consumer.close)
         trips = _RoundTrips(brokers, producer, consumer, topic, meter)
