@@ -5,14 +5,14 @@
  *
  * The three structs have the layout of Arrow's specification of the C data and C stream
  * interfaces. A struct is live while its release callback is set. To move a struct, copy
- * it and clear the callback of the original.
+ * it and clear the original's callback.
  *
- * Ownership: reading owns and copies nothing; the caller keeps the array live while its
- * columns are read. A built array belongs to the code that calls its release callback. It
- * refers to no batch, no client and no Python object, so any thread may release it at any
- * time, without the GIL. Threads: reading takes no lock. Any number of threads may build
- * arrays of one batch, each with a reference to the batch. The headers column takes the
- * batch's lock once per row.
+ * Ownership: reading neither owns nor copies anything; the caller keeps the array live
+ * while it reads the columns. A built array belongs to the code that calls its release
+ * callback. It does not refer to a batch, a client or a Python object, so any thread may
+ * release it at any time, without the GIL. Threads: reading takes no lock. Any number of
+ * threads may build arrays of one batch, each with a reference to the batch. The headers
+ * column takes the batch's lock once per row.
  *
  * Checked in a foreign array: it is live; it has the expected numbers of buffers and
  * children; offset and length are not negative; a child is as long as its parent
@@ -102,7 +102,7 @@ CK_EXPORT ck_arrow_result_t ck_arrow_root(const struct ArrowSchema *schema,
                                           ck_arrow_view_t *view,
                                           ck_arrow_problem_t *problem);
 
-/* The index of the struct's field with this name (which needs no NUL at its end). -1: no
+/* The index of the struct's field with this name, which need not end in a NUL. -1: no
  * such field, -2: several. The schema must have passed ck_arrow_root(). */
 CK_EXPORT int64_t ck_arrow_find(const struct ArrowSchema *schema, const char *name,
                                 size_t len);
@@ -140,7 +140,7 @@ CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view,
 
 /* ---- Building ---- */
 
-/* The columns of Spark's Kafka source, by its names and of its types. */
+/* The columns of Spark's Kafka source, with its names and types. */
 typedef enum ck_arrow_name_e {
         CK_ARROW_KEY = 0,        /* binary */
         CK_ARROW_VALUE,          /* binary */
@@ -160,22 +160,22 @@ typedef enum ck_arrow_name_e {
 /* The name of a column, static. */
 CK_EXPORT const char *ck_arrow_name(ck_arrow_name_t name);
 
-/* The struct type with these columns (at most CK_ARROW_NAME__CNT), all nullable. 0, or
- * ENOMEM (then *out is not live). */
+/* Writes the struct type with these columns (at most CK_ARROW_NAME__CNT), all nullable.
+ * Returns 0, or ENOMEM and leaves *out not live. */
 CK_EXPORT int ck_arrow_schema(const ck_arrow_name_t *names, size_t names_cnt,
                               struct ArrowSchema *out);
 
 /* Copies the messages start, start + step, ... of a batch (at most cnt, indexed as in
  * ck_batch_row()) into an array, as long as every column stays within max_bytes. *built
- * is the number of messages copied; it is 0 only if a single message is too big. 0, or
- * ENOMEM (then *out is not live). */
+ * is the number of messages copied; it is 0 only if a single message is too big. Returns
+ * 0, or ENOMEM and leaves *out not live. */
 CK_EXPORT int ck_arrow_build(const ck_batch_t *batch, size_t start, ptrdiff_t step,
                              size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
                              size_t max_bytes, size_t *built, struct ArrowArray *out);
 
-/* Like ck_arrow_build(), but a stream of as many arrays as necessary. All are built now,
- * so that the caller may release the batch. 0, ENOMEM, or EOVERFLOW if a single message
- * is too big (then *out is not live). */
+/* Like ck_arrow_build(), but creates a stream of as many arrays as necessary. Builds all
+ * of them now, so that the caller may release the batch. Returns 0, ENOMEM, or EOVERFLOW
+ * if a single message is too big. After an error *out is not live. */
 CK_EXPORT int ck_arrow_stream(const ck_batch_t *batch, size_t start, ptrdiff_t step,
                               size_t cnt, const ck_arrow_name_t *names, size_t names_cnt,
                               size_t max_bytes, struct ArrowArrayStream *out);

@@ -1,9 +1,10 @@
 /* The half of ck_arrow that builds arrays of consumed messages.
  *
- * Building takes one pass: rows are read in blocks that fit into the processor's cache,
- * and each block is appended to every column. Messages lie in cold memory, so a second
- * pass, for exact sizes, would cost more than growing buffers. Their final sizes are
- * estimated from the mean so far, and the C library grows large ones without a copy. */
+ * Building takes one pass: it reads rows in blocks that fit into the processor's cache,
+ * and appends each block to every column. Messages lie in cold memory, so a second pass,
+ * for exact sizes, would cost more than growing buffers. Building estimates the final
+ * buffer sizes from the mean so far, and the C library grows large buffers without a
+ * copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static void ck_arrow_release_array(struct ArrowArray *array) {
         array->release = NULL;
 }
 
-/* A live array of no rows and n children that are not live yet. 0, or ENOMEM. */
+/* Creates a live array without rows and with n children that are not live yet. Returns 0
+ * or ENOMEM. */
 static int ck_arrow_new_array(struct ArrowArray *array, int64_t buffers_cnt, size_t n) {
         ck_arrow_node_t *node = calloc(1, sizeof(*node));
         size_t i;
@@ -74,7 +76,7 @@ static void *ck_arrow_room(struct ArrowArray *array, int i, size_t size) {
         return grown;
 }
 
-/* As ck_arrow_room(), for a buffer that grows with the rows: it needs `size` bytes now,
+/* Like ck_arrow_room(), for a buffer that grows with the rows: it needs `size` bytes now,
  * after `done` of cnt rows. */
 static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t done,
                            size_t cnt) {
@@ -85,7 +87,7 @@ static void *ck_arrow_grow(struct ArrowArray *array, int i, size_t size, size_t 
 
         if (node->sizes[i] >= size && node->buffers[i])
                 return (void *)node->buffers[i];
-        /* The final size of a column, except in tests, which lift the limit. */
+        /* Columns end at this size, except in tests, which lift the limit. */
         if (guess > (double)CK_ARROW_MAX_BYTES)
                 guess = (double)CK_ARROW_MAX_BYTES;
         if ((double)least < guess)
@@ -105,7 +107,7 @@ static uint8_t *ck_arrow_bitmap(struct ArrowArray *array, size_t cnt) {
         return validity;
 }
 
-/* Makes row i, of cnt rows in the end, a null. 0, or ENOMEM. */
+/* Sets row i to null; the array will have cnt rows. Returns 0 or ENOMEM. */
 static int ck_arrow_set_null(struct ArrowArray *array, size_t i, size_t cnt) {
         uint8_t *validity = ck_arrow_bitmap(array, cnt);
 
@@ -145,9 +147,9 @@ static bool ck_arrow_fit(const ck_arrow_totals_t *totals, unsigned wanted, size_
                totals->header_values <= most;
 }
 
-/* Writes a name as UTF-8 if `into` is not NULL. Returns its length as such. Header names
- * should be UTF-8, but librdkafka does not check them. Invalid bytes are replaced as
- * Python's decoder does with "replace". */
+/* Writes a name as UTF-8 if `into` is not NULL. Returns its length in UTF-8. Header names
+ * should be UTF-8, but librdkafka does not check them. Replaces invalid bytes as Python's
+ * decoder does with "replace". */
 static size_t ck_arrow_utf8(const char *name, char *into) {
         const uint8_t *p = (const uint8_t *)name;
         const uint8_t *end = p + strlen(name);
@@ -352,7 +354,7 @@ static int ck_arrow_start(struct ArrowArray *array, size_t rows) {
         return 0;
 }
 
-/* The array of one column, with no rows. */
+/* Creates the array of one column, without rows. */
 static int ck_arrow_begin(struct ArrowArray *array, ck_arrow_name_t name, size_t all) {
         switch (name) {
         case CK_ARROW_KEY:

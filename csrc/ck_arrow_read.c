@@ -359,9 +359,9 @@ void ck_arrow_widen(const ck_arrow_view_t *view, int64_t missing, int64_t *into)
                               : missing;
 }
 
-/* The first record with a null header, or -1. Looks into the bitmap of the pairs or of
- * their names, whose bit `first` belongs to pair 0; `all`: every pair is null. Pairs of a
- * null list do not count. */
+/* The first record with a null header, or -1. Reads the bitmap of the pairs or of their
+ * names, whose bit `first` belongs to pair 0. With `all`, every pair is null. Ignores the
+ * pairs of a null list. */
 static int64_t ck_arrow_null_header(const ck_headers_t *headers, int64_t length, bool all,
                                     const uint8_t *validity, int64_t first) {
         int64_t begin, end, i;
@@ -390,7 +390,7 @@ static int64_t ck_arrow_nul_in_name(const ck_headers_t *headers, int64_t length)
         return -1;
 }
 
-/* Whether a type is that of headers, and the indexes of name and value in a pair. */
+/* Whether a type can hold headers. Writes the indexes of name and value in a pair. */
 static bool ck_arrow_are_headers(const struct ArrowSchema *schema, int64_t *key,
                                  int64_t *value) {
         bool map = !strcmp(schema->format, "+m");

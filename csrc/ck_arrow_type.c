@@ -1,4 +1,4 @@
-/* The types of the arrays that ck_arrow builds, and the stream of them. */
+/* The types of the arrays that ck_arrow builds, and the stream that returns them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void ck_arrow_release_schema(struct ArrowSchema *schema) {
         schema->release = NULL;
 }
 
-/* A live schema with n children that are not live yet. 0, or ENOMEM. */
+/* Creates a live schema with n children that are not live yet. Returns 0 or ENOMEM. */
 static int ck_arrow_new_schema(struct ArrowSchema *schema, const char *name,
                                const char *format, size_t n) {
         ck_arrow_schemas_t *children = NULL;

@@ -8,8 +8,8 @@ typedef struct {
         int cnt;
 } topics_t;
 
-/* Refers to the topics of the list, and so asks for the leaders of new ones. Without
- * memory, or for a wrong name, it does nothing: the timer asks then. */
+/* Refers to the list's topics, which makes librdkafka request the leaders of new topics.
+ * If memory is short or a name is invalid, does nothing: the timer requests them. */
 static topics_t topics_open(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *list) {
         topics_t topics = {NULL, 0};
         const char *last = NULL;

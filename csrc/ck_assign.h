@@ -1,10 +1,10 @@
 /*
- * ck_assign: assignments whose new topics are looked up at once.
+ * ck_assign: assigns partitions and requests the leaders of new topics at once.
  *
- * rd_kafka_assign() leaves it to a timer of 1 s to find the leaders of topics that the
- * client does not know yet. rd_kafka_topic_new() asks for them at once.
+ * After rd_kafka_assign(), a 1 s timer requests the leaders of topics that the client
+ * does not know yet. rd_kafka_topic_new() requests them at once.
  *
- * Ownership: the list stays the caller's. Threads: any, as for librdkafka's functions.
+ * Ownership: the caller owns the list. Threads: any, as for librdkafka's functions.
  */
 #ifndef CK_ASSIGN_H
 #define CK_ASSIGN_H

@@ -203,7 +203,7 @@ void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, size_t cnt) {
 
                 if (rkmessage->err)
                         continue;
-                /* Only the last message of a run of one partition counts. */
+                /* In a run of one partition, store only the last message's offset. */
                 if (i + 1 < cnt && !rkmessages[i + 1]->err &&
                     rkmessages[i + 1]->rkt == rkmessage->rkt &&
                     rkmessages[i + 1]->partition == rkmessage->partition)

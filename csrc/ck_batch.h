@@ -54,11 +54,11 @@ typedef struct ck_batch_s {
         rd_kafka_message_t **rkmessages; /* cnt messages; NULL where one was dropped */
         size_t cnt;
         size_t size; /* room in rkmessages */
-        size_t head; /* the first message not handed over */
+        size_t head; /* the first message not returned */
         bool gaps;   /* whether there are NULLs */
-        /* Only in a batch that was handed over. */
+        /* Only in the application's batches. */
         uint32_t generation;   /* the process that fetched the messages */
-        _Atomic uint32_t refs; /* 1 while it is gathered */
+        _Atomic uint32_t refs; /* 1 while the batch is filled */
         _Atomic uint32_t
             parsing; /* held while headers are parsed: the holder's generation, or 0 */
         ck_loans_t *loans; /* counts the batch until its messages are returned, or NULL */
@@ -83,7 +83,7 @@ CK_EXPORT void ck_batch_clear(ck_batch_t *batch);
 
 /* Waits up to timeout_ms (-1: forever) for at most want messages, writes them after the
  * accepted ones and returns their number. The room must have been reserved. Serves
- * callbacks. Takes no cykafka lock. The messages count only after ck_batch_accept(). */
+ * callbacks. Takes no cykafka lock. ck_batch_accept() then adds them to the batch. */
 CK_EXPORT size_t ck_batch_fill(ck_batch_t *batch, rd_kafka_queue_t *rkqu, int timeout_ms,
                                size_t want);
 
@@ -121,7 +121,7 @@ CK_EXPORT void ck_batch_compact(ck_batch_t *batch);
 CK_EXPORT int ck_batch_move(ck_batch_t *from, ck_batch_t *into);
 
 /* The index (from the head) of the first message with an error other than the end of a
- * partition, or the number of messages. No gaps. */
+ * partition, or the number of messages. The batch must have no gaps. */
 CK_EXPORT size_t ck_batch_find_error(const ck_batch_t *batch);
 
 /* Waits up to timeout_ms for messages and destroys them, serving callbacks. A closing
@@ -141,7 +141,7 @@ CK_EXPORT void ck_batch_store_offsets(rd_kafka_message_t *const *rkmessages, siz
 CK_EXPORT void ck_batch_store_positions(rd_kafka_t *rk,
                                         const rd_kafka_topic_partition_list_t *but);
 
-/* Destroys cnt messages that a batch has accepted; skips NULLs. */
+/* Destroys cnt accepted messages; skips NULLs. */
 CK_EXPORT void ck_batch_release(rd_kafka_message_t *const *rkmessages, size_t cnt);
 
 /* -- the application's batches: in ck_batch_rows.c */

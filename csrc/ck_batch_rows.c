@@ -1,4 +1,4 @@
-/* Batches that were handed over: see ck_batch.h. */
+/* The application's batches: see ck_batch.h. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ ck_batch_t *ck_batch_take(ck_batch_t *from, size_t cnt, ck_loans_t *loans) {
         return batch;
 }
 
-/* The memory that a batch's copy needs for its bytes and names. A name is stored once per
- * run of records of a topic. */
+/* The memory that a batch's copy needs for its bytes and names. The copy stores a topic's
+ * name once per run of its records. */
 static size_t ck_batch_arena_size(const ck_batch_t *batch) {
         const char *topic = NULL;
         size_t size = 1; /* never 0: all values may be empty */
@@ -164,7 +164,7 @@ void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row) {
 }
 
 /* librdkafka parses headers at the first access and keeps them in the message, without a
- * lock. Our lock is free when it is 0, or when its holder is a thread of the parent
+ * lock. cykafka's lock is free when it is 0, or when its holder is a thread of the parent
  * process, from before a fork. That thread has either not yet written to the message or
  * is done with it, because it writes only a pointer. */
 rd_kafka_headers_t *ck_batch_headers(const ck_batch_t *batch, size_t i) {
@@ -202,7 +202,7 @@ void ck_batch_parse_headers(const ck_batch_t *batch, size_t start, ptrdiff_t ste
                 ck_batch_headers(batch, ck_batch_at(start, step, i));
 }
 
-/* Reads one number only: each number of a message lies in other memory, or is a call. */
+/* Reads only the requested number: each one lies in other memory or costs a call. */
 static int64_t ck_batch_number(const ck_batch_t *batch, size_t i, ck_number_t number) {
         const ck_row_t *row = batch->rows ? &batch->rows[i] : NULL;
         const rd_kafka_message_t *rkmessage =

@@ -112,7 +112,7 @@ ck_call_ends_from(const rd_kafka_ListOffsets_result_t *result) {
         return ends;
 }
 
-/* Both ends of all partitions, by two requests to each broker. */
+/* Requests both ends of all partitions, with two requests per broker. */
 static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_queue_t *replies = rd_kafka_queue_new(rk);
         rd_kafka_event_t *event;
@@ -128,7 +128,7 @@ static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         for (int which = 0; which < 2; which++)
                 ck_call_request_end(call, rk, which, timeout_ms, replies);
         for (int i = 0; i < 2; i++) {
-                /* librdkafka answers at the end of the timeout. */
+                /* librdkafka responds when the timeout expires, if not before. */
                 event = rd_kafka_queue_poll(replies, -1);
                 err = rd_kafka_event_error(event);
                 if (!err)
@@ -151,7 +151,7 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         ck_serving_t *serving = ck_queue_serving(call->events);
         rd_kafka_queue_t *rkqu = rd_kafka_queue_get_main(rk);
 
-        /* The others must be made: their results count. */
+        /* The other calls must run, so they wait without limit. */
         call->entered = ck_serving_enter(serving, rkqu,
                                          call->kind == CK_CALL_FLUSH ? timeout_ms : -1);
         rd_kafka_queue_destroy(rkqu);
@@ -220,9 +220,9 @@ static int ck_call_ms(const ck_call_t *call) {
         return left < 0 || left > LONGEST ? LONGEST : (int)left;
 }
 
-/* Whether a timeout of librdkafka has expired before the caller's deadline: that of a
- * request (socket.timeout.ms; rd_kafka_committed() does not repeat it), or LONGEST, which
- * some calls report as an error of the brokers. */
+/* Whether a librdkafka timeout expired before the caller's deadline: a request's timeout
+ * (socket.timeout.ms; rd_kafka_committed() does not repeat it), or LONGEST, which some
+ * calls report as a broker error. */
 static bool ck_call_again(const ck_call_t *call, int64_t until) {
         int64_t now = ck_runtime_now_ms();
 

@@ -38,9 +38,9 @@ typedef enum ck_call_kind_e {
         CK_CALL_TIMES,        /* partitions, whose offsets are times -> their offsets */
         CK_CALL_WATERMARKS,   /* topic, partition -> low, high */
         CK_CALL_ENDS,         /* partitions, committed_only -> ends, or error */
-        CK_CALL_SEEK,         /* partitions -> each one's err, error; made once */
-        CK_CALL_SEND_OFFSETS, /* partitions, group -> error; made once */
-        /* events -> entered, error; made once */
+        CK_CALL_SEEK,         /* partitions -> each partition's err, error; runs once */
+        CK_CALL_SEND_OFFSETS, /* partitions, group -> error; runs once */
+        /* events -> entered, error; these run once */
         CK_CALL_FLUSH,
         CK_CALL_INIT_TRANSACTIONS,
         CK_CALL_COMMIT_TRANSACTION,
@@ -54,11 +54,11 @@ typedef struct ck_call_s {
         int32_t partition;
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
-        bool committed_only; /* as isolation.level is read_committed */
+        bool committed_only; /* whether isolation.level is read_committed */
         ck_queue_t *events;  /* the handle's; its ck_serving_t is entered as a guest */
         ck_pipe_t *notify; /* notified when the call is done; NULL: none. A reference. */
         /* Results. */
-        bool entered; /* false: a close has ended the wait for the serving thread */
+        bool entered; /* false: a close ended the wait for the serving thread */
         rd_kafka_resp_err_t err;
         rd_kafka_error_t *error;
         const struct rd_kafka_metadata *metadata;
@@ -67,13 +67,13 @@ typedef struct ck_call_s {
         int32_t controller;
         int64_t low;
         int64_t high;
-        /* The first offsets, and those after the last. They lack the partitions whose
-         * brokers did not answer. */
+        /* The first offsets, and the offsets after the last. They lack the partitions
+         * whose brokers did not respond. */
         rd_kafka_topic_partition_list_t *ends[2];
         /* Internal. */
         rd_kafka_t *rk;
         ck_loans_t *loans;
-        ck_condition_t *condition; /* signaled when it is done */
+        ck_condition_t *condition; /* signaled when the call is done */
         int64_t deadline;          /* -1: never */
         _Atomic bool done;
         _Atomic bool left; /* the caller has left */
@@ -83,8 +83,9 @@ typedef struct ck_call_s {
 /* A call without arguments, with one reference; NULL if memory is short. */
 CK_EXPORT ck_call_t *ck_call_new(ck_call_kind_t kind);
 
-/* Starts the call in a new thread; timeout in ms, -1: forever. Once per call. loans are
- * the handle's. 0, or an errno if the thread cannot be started or memory is short. */
+/* Starts the call in a new thread; timeout in ms, -1: forever. Only once per call. loans
+ * are the handle's. Returns 0, or an errno if the thread cannot start or memory is
+ * short. */
 CK_EXPORT int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
                             int64_t timeout_ms);
 

@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the wait this thread is in may be ended by rd_kafka_yield(). */
+/* Whether rd_kafka_yield() may end the wait this thread is in. */
 static _Thread_local bool ck_may_yield;
-/* Whether this thread runs code inside of a librdkafka call. */
+/* Whether this thread runs code inside a librdkafka call. */
 static _Thread_local bool ck_inside;
 /* The delivery this thread waits for, if any: its last report ends the wait. */
 static _Thread_local const ck_delivery_t *ck_goal;
-/* Whether this thread is librdkafka's background thread, inside a callback of ours. */
+/* Whether this thread is librdkafka's background thread, inside a cykafka callback. */
 static _Thread_local bool ck_background;
 
 /* Notified of events in the calls of this thread; NULL: none. */
@@ -42,7 +42,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         ck_report_t *report = rkmessage->_private;
 
         if (ck_delivery_is_opaque(report)) {
-                /* Without our patches a yield would reorder the next reports. */
+                /* Without cykafka's patches a yield would reorder the next reports. */
                 if (ck_delivery_report(rkmessage, ck_goal) && CK_PATCHED &&
                     ck_may_yield && !ck_inside)
                         rd_kafka_yield(rk);
@@ -63,14 +63,14 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
             rkmessage, (rd_kafka_timestamp_type_t *)&report->timestamp_type);
         report->latency = rd_kafka_message_latency(rkmessage);
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
-        /* No rd_kafka_message_produce_errstr(): 2.15.1 has freed the broker's error text
-         * by now. */
+        /* Do not call rd_kafka_message_produce_errstr(): 2.15.1 has already freed the
+         * broker's error text. */
         ck_callback_hand_over(opaque, &report->event);
 }
 
 /* Removes user, password and query from the URLs in a text, in place. Users and passwords
  * end at the last '@' before white space or a quote: a password may contain a '/'. If
- * that '@' is behind a '?', it may belong to either, and nothing of the URL is kept. */
+ * that '@' is behind a '?', it may belong to either, so removes all after "://". */
 static void ck_callback_redact(char *text) {
         char *mark;
 
@@ -143,7 +143,7 @@ int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len, void *opaque)
         notice->text = json;
         notice->text_len = json_len;
         ck_callback_push(rk, opaque, &notice->event);
-        return 1; /* we free the JSON: librdkafka allocated it with malloc */
+        return 1; /* cykafka frees the JSON: librdkafka allocated it with malloc */
 }
 
 void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac, const char *buf) {
@@ -237,7 +237,7 @@ int ck_callback_serve(rd_kafka_t *rk, ck_queue_t *queue, const ck_delivery_t *go
         if (!ck_serving_begin(serving, timeout_ms, since,
                               goal ? ck_delivery_check_done : NULL, goal))
                 return 0;
-        if (timeout_ms > 0) { /* less the time until this thread serves */
+        if (timeout_ms > 0) { /* subtract the time until this thread serves */
                 int64_t left = started + timeout_ms - ck_runtime_now_ms();
                 timeout_ms = left > 0 ? (int)left : 0;
         }

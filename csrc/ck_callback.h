@@ -3,11 +3,11 @@
  * them.
  *
  * Ownership: every callback's opaque is the ck_queue_t of its handle, which must outlive
- * the rd_kafka_t. The callbacks allocate the events they push; when memory is short, the
- * event is dropped, except delivery reports, which allocate nothing. Threads: the
+ * the rd_kafka_t. The callbacks allocate the events they push. If memory is short, they
+ * drop the event, but never a delivery report, which needs no memory. Threads: the
  * callbacks run on the thread that serves librdkafka, inside one of the waits below or
- * any other librdkafka call that serves callbacks (commit_transaction, ...). None of them
- * touches Python. The last report of a delivery takes the lock of the ck_serving_t for
+ * any other librdkafka call that serves callbacks (commit_transaction, ...). They do not
+ * touch Python. The last report of a delivery takes the lock of the ck_serving_t for
  * a moment (ck_serving_remove()); the other callbacks take no cykafka lock.
  */
 #ifndef CK_CALLBACK_H
@@ -18,12 +18,12 @@
 #include "ck_queue.h"
 
 /* dr_msg_cb: fills the ck_report_t that is the message's opaque and pushes it, or fills
- * the message's slot in its delivery. Failed messages without either are counted in the
- * queue, see ck_queue_take_unreported(). */
+ * the message's slot in its delivery. Counts failed messages without either in the queue,
+ * see ck_queue_take_unreported(). */
 CK_EXPORT void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
                                   void *opaque);
 
-/* error_cb: a fatal error is resolved to its cause (rd_kafka_fatal_error). */
+/* error_cb: replaces a fatal error by its cause (rd_kafka_fatal_error). */
 CK_EXPORT void ck_callback_error(rd_kafka_t *rk, int err, const char *reason,
                                  void *opaque);
 
@@ -40,8 +40,8 @@ CK_EXPORT int ck_callback_stats(rd_kafka_t *rk, char *json, size_t json_len,
 CK_EXPORT void ck_callback_print(const rd_kafka_t *rk, int level, const char *fac,
                                  const char *buf);
 
-/* log_cb: served by a wait when log.queue is set. The text has no user or password of a
- * URL. */
+/* log_cb: a wait serves it when log.queue is set. Removes the user and the password of a
+ * URL from the text. */
 CK_EXPORT void ck_callback_log(const rd_kafka_t *rk, int level, const char *fac,
                                const char *buf);
 
@@ -62,8 +62,8 @@ typedef struct ck_answer_s {
 CK_EXPORT void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
                                   rd_kafka_topic_partition_list_t *offsets, void *opaque);
 
-/* Marks this thread as librdkafka's own (the one that runs the token refresh), or ends
- * the mark. */
+/* Marks this thread as librdkafka's own (which runs the token refresh), or removes the
+ * mark. */
 CK_EXPORT void ck_callback_on_background(bool inside);
 
 /* Whether this thread is librdkafka's own. Such a thread must not close a handle, because
@@ -71,11 +71,11 @@ CK_EXPORT void ck_callback_on_background(bool inside);
 CK_EXPORT bool ck_callback_is_background(void);
 
 /*
- * The waits. They return early when an event other than a delivery report was pushed, so
- * that its Python callback runs at once and not at the end of the wait. They use
- * rd_kafka_yield() for that. It must not reach rd_kafka_consume_batch_queue(): 2.15.1
- * leaves its loop there and loses the message that it has just taken. A thread-local
- * flag, set only here, prevents that.
+ * The waits. They return early when a callback pushes an event other than a delivery
+ * report, so that its Python callback runs at once and not at the end of the wait. They
+ * use rd_kafka_yield() for that. A yield must not reach rd_kafka_consume_batch_queue():
+ * 2.15.1 then leaves its loop and loses the message that it has just taken. A
+ * thread-local flag, set only here, prevents that.
  */
 
 /* From now on, this thread notifies a pipe when it pushes an event to an empty queue, so
@@ -84,12 +84,12 @@ CK_EXPORT bool ck_callback_is_background(void);
 CK_EXPORT void ck_callback_listener(ck_pipe_t *listener);
 
 /* Marks that this thread runs code inside a librdkafka call (a rebalance callback), or
- * ends the mark; returns the previous mark. While marked, events do not end a wait:
+ * removes the mark; returns the previous mark. While marked, events do not end a wait:
  * rd_kafka_yield() sets a flag of the thread and would end the outer call. */
 CK_EXPORT bool ck_callback_inside(bool inside);
 
-/* rd_kafka_poll: the number of operations served. timeout in ms, -1: forever. A wait ends
- * with the first event; without a wait, serves everything in the queue. */
+/* rd_kafka_poll. Returns the number of operations served. timeout in ms, -1: forever. The
+ * first event ends the wait; with a timeout of 0, serves everything in the queue. */
 CK_EXPORT int ck_callback_poll(rd_kafka_t *rk, int timeout_ms);
 
 /* Serves the handle as ck_callback_poll() does, or waits while another thread does, up to
@@ -107,7 +107,7 @@ CK_EXPORT rd_kafka_resp_err_t ck_callback_flush(rd_kafka_t *rk, int timeout_ms);
 /* rd_kafka_consumer_poll: a message the caller destroys, or NULL. */
 CK_EXPORT rd_kafka_message_t *ck_callback_consume(rd_kafka_t *rk, int timeout_ms);
 
-/* rd_kafka_consume_batch_queue: how many messages, or -1. Never ended by an event. */
+/* rd_kafka_consume_batch_queue: the number of messages, or -1. Events do not end it. */
 CK_EXPORT ssize_t ck_callback_consume_batch(rd_kafka_queue_t *rkqu, int timeout_ms,
                                             rd_kafka_message_t **rkmessages, size_t size);
 

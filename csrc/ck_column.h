@@ -2,8 +2,8 @@
  * ck_column: columns of byte strings, numbers and headers, in any memory layout.
  *
  * A column is a view: it describes foreign memory (Python objects, Arrow buffers, numpy
- * arrays, pointers gathered for the call) without copying it. Every form has the same
- * reader, so that the loops that publish or encode records are written once.
+ * arrays, pointers collected for the call) without copying it. All layouts share one
+ * reader, so each loop that publishes or encodes records exists only once.
  *
  * Ownership: a column owns nothing. The code that fills it in keeps the memory alive and
  * unchanged while the column is read and, if payloads are borrowed, until they are
@@ -78,7 +78,7 @@ typedef struct ck_column_s {
         } u;
 } ck_column_t;
 
-/* Integers of 1, 2, 4 or 8 bytes, signed. A null counts as `missing`. */
+/* Signed integers of 1, 2, 4 or 8 bytes. A null reads as `missing`. */
 typedef struct ck_numbers_s {
         int width; /* bytes each; 0: every number is `missing` */
         const char *base;
@@ -177,7 +177,7 @@ static inline ck_bytes_t ck_column_get(const ck_column_t *column, size_t i) {
                 break;
         }
         }
-        /* Arrow may leave out empty buffers. */
+        /* Arrow may omit empty buffers. */
         if (!bytes.len)
                 bytes.ptr = empty;
         return bytes;
@@ -215,7 +215,7 @@ static inline int64_t ck_numbers_get(const ck_numbers_t *numbers, size_t i) {
                 number = number / numbers->divide - (number % numbers->divide < 0);
         if (numbers->multiply > 1 &&
             __builtin_mul_overflow(number, numbers->multiply, &number))
-                number = INT64_MAX; /* no broker accepts it as a time or a partition */
+                number = INT64_MAX; /* brokers reject it as a time or a partition */
         return number;
 }
 

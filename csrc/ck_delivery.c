@@ -11,7 +11,7 @@ struct ck_delivery_s {
         ck_link_t link;   /* in the list of ck_serving, until it is done */
         ck_queue_t *queue;
         void *owner;
-        uint32_t generation; /* the process it was made in */
+        uint32_t generation; /* the process that created it */
         size_t cnt;
         _Atomic size_t taken;
         /* The number of missing outcomes, plus one for the publisher. */
@@ -71,7 +71,7 @@ size_t ck_delivery_taken(const ck_delivery_t *delivery) {
         return atomic_load_explicit(&delivery->taken, memory_order_acquire);
 }
 
-/* Every record has its outcome. Returns the requests. */
+/* Call it when every record has its outcome. Returns the requests. */
 static int ck_delivery_finish(ck_delivery_t *delivery) {
         ck_queue_t *queue = delivery->queue;
         int wanted = atomic_fetch_or(&delivery->state, CK_DELIVERY_DONE);
@@ -79,8 +79,8 @@ static int ck_delivery_finish(ck_delivery_t *delivery) {
         if (wanted)
                 ck_queue_push(queue, &delivery->event);
         /* In a forked child, a publisher closes the delivery that the parent began. The
-         * list is the parent's, and a thread that does not exist here may hold its lock;
-         * no thread reads it here. */
+         * list is the parent's, and a thread that does not exist here may hold its lock.
+         * The child never reads the list. */
         if (delivery->generation == ck_runtime_generation)
                 ck_serving_remove(ck_queue_serving(queue), &delivery->link);
         ck_delivery_release(delivery);
@@ -165,7 +165,7 @@ int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner) {
 
         if (before & CK_DELIVERY_DONE)
                 return before;
-        /* Before the request is visible to ck_delivery_finish(). */
+        /* Set it before ck_delivery_finish() can see the request. */
         if (!before)
                 delivery->owner = owner;
         before = atomic_fetch_or(&delivery->state, which);

@@ -46,7 +46,7 @@ typedef struct ck_outcome_s {
         } u;
 } ck_outcome_t;
 
-/* The event that a finished delivery pushes, beside waking the waiting threads. */
+/* The event that a finished delivery pushes, besides waking the waiting threads. */
 enum {
         CK_DELIVERY_RELEASE = 1, /* an event that ends no wait */
         CK_DELIVERY_NOTIFY = 2,  /* an event that ends the wait */

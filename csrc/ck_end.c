@@ -5,7 +5,7 @@
 
 #include "ck_batch.h"
 
-/* How long one wait for the events of a closing consumer lasts, ms. */
+/* The longest single wait for a closing consumer's events, ms. */
 enum { SLICE = 100 };
 
 struct ck_end_s {
@@ -23,7 +23,7 @@ static pthread_mutex_t ck_end_lock;
 static pthread_cond_t ck_end_changed;
 static int ck_end_running;
 
-/* Also in the child of a fork, where the threads do not exist and the lock may be held.
+/* Also runs in a forked child, where the threads do not exist and the lock may be held.
  */
 static void ck_end_reset(void) {
         pthread_mutex_init(&ck_end_lock, NULL);

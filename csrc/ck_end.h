@@ -1,5 +1,5 @@
 /*
- * ck_end: the destruction of an rd_kafka_t, in its own thread.
+ * ck_end: destroys an rd_kafka_t in its own thread.
  *
  * rd_kafka_destroy() may block for long: it joins threads that may be resolving a host
  * name or running a token callback. It also waits for loans (ck_loans) that the
@@ -9,7 +9,7 @@
  * Ownership: ck_end_start() takes over the rd_kafka_t, the closing queue and one
  * reference to the loans. ck_end_leave() releases the ck_end_t. Threads: any;
  * ck_end_wait(), ck_end_all() and ck_end_now() block. One lock for all, held for a few
- * instructions and never during a librdkafka call or ended(). The child of a fork starts
+ * instructions and never during a librdkafka call or ended(). A forked child starts
  * with a new lock and with no destruction in progress.
  */
 #ifndef CK_END_H
@@ -23,11 +23,11 @@
 
 typedef struct ck_end_s ck_end_t;
 
-/* Destroys the handle in this thread. First serves `closing`, the queue given to
+/* Destroys the handle in this thread. First serves `closing`, the queue passed to
  * rd_kafka_consumer_close_queue(), until the consumer is closed (NULL: none). Then waits
- * until every loan is back (NULL: none), and calls rd_kafka_destroy_flags(). The
+ * until every loan has ended (NULL: none), and calls rd_kafka_destroy_flags(). The
  * callbacks run in this thread; the objects that they use must stay valid until then.
- * Counts one CK_KIND_HANDLE less at the end. */
+ * Subtracts one from the CK_KIND_HANDLE count at the end. */
 CK_EXPORT void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
                           ck_loans_t *loans);
 

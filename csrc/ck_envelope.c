@@ -31,7 +31,7 @@ void ck_envelope_header(ck_envelope_t *envelope, int *rank, ck_bytes_t name,
         } else {
                 return;
         }
-        /* A null value has no trace id. */
+        /* Skip a null value. */
         if (value.ptr && source > (*rank & ~CK_RANK_TYPED)) {
                 envelope->trace_id = value;
                 *rank |= source;

@@ -9,7 +9,7 @@ enum { BLOCK = 1 << 16 };
 typedef struct ck_block_s {
         struct ck_block_s *next;
         ck_inflight_t *inflight;
-        size_t used; /* the number of its reports that were ever taken */
+        size_t used; /* the number of reports ever taken from it */
 } ck_block_t;
 
 struct ck_inflight_s {
@@ -81,7 +81,7 @@ void ck_inflight_give(ck_report_t *report) {
         inflight->free = &report->event;
         if (--inflight->taken || !inflight->blocks->next)
                 return;
-        /* All reports of a burst have arrived. One block is kept for records sent one by
+        /* All reports of a burst have arrived. Keep one block for records sent one by
          * one. */
         while (inflight->blocks->next) {
                 block = inflight->blocks;

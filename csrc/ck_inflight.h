@@ -3,14 +3,14 @@
  * librdkafka.
  *
  * When a producer is destroyed, librdkafka drops the records in flight without a report.
- * Each of their reports holds references, which must still be dropped. The reports of a
- * producer therefore lie in its own blocks, where the lost ones can be found; reports
- * that arrive cost nothing extra. The memory of finished reports is reused, and freed,
- * except one block, when no report is in flight.
+ * Each of their reports holds references, which cykafka must still drop. A producer's
+ * reports therefore lie in its own blocks, where it can find the lost reports; reports
+ * that arrive cost nothing extra. New reports reuse the memory of finished reports. When
+ * no report is in flight, ck_inflight frees all blocks but one.
  *
  * Ownership: a report belongs to its taker until ck_inflight_give().
- * ck_inflight_destroy() frees the blocks. Threads: one at a time, for us the thread with
- * the GIL. librdkafka's callback fills a report but calls nothing here. No locks.
+ * ck_inflight_destroy() frees the blocks. Threads: one at a time, in cykafka the thread
+ * with the GIL. librdkafka's callback fills a report but calls nothing here. No locks.
  */
 #ifndef CK_INFLIGHT_H
 #define CK_INFLIGHT_H

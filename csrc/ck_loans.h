@@ -1,6 +1,6 @@
 /*
- * ck_loans: counts what must end before a handle is destroyed: batches of messages that
- * a consumer has on loan from librdkafka, and librdkafka calls in their own threads
+ * ck_loans: counts what must end before cykafka destroys a handle: batches of messages
+ * that a consumer has on loan from librdkafka, and librdkafka calls in their own threads
  * (ck_call).
  *
  * rd_kafka_destroy() must not run before the last message is returned: it would wait for
@@ -11,7 +11,7 @@
  * A call that reads, copies or frees a batch returns its messages before it ends, so the
  * wait for it is short. A pinned loan may last: the application may keep views of a
  * batch's bytes forever, and a call lasts until the brokers respond. A thread that must
- * not wait that long leaves the rest to another thread, see ck_end.h.
+ * not wait that long leaves the destruction to another thread, see ck_end.h.
  *
  * Ownership: reference-counted; the handle and each loan have one reference. Threads:
  * any. A lock is held for a few instructions. Do not call it in a forked child: a thread

@@ -9,10 +9,10 @@
  * each other; both refer to a ck_msgref_t.
  *
  * Ownership: two owners, the consumer and the Message; the last one frees it. Threads:
- * one at a time, for us the thread with the GIL. No locks; ck_msgref_return() and
+ * one at a time, in cykafka the thread with the GIL. No locks; ck_msgref_return() and
  * ck_msgref_drop() take librdkafka's. Fork: a child may read the headers, because
  * librdkafka parses them without a lock, with malloc() alone, in memory that the child
- * has a copy of. It destroys no message, because they belong to the parent.
+ * has a copy of. It never destroys messages, because they belong to the parent.
  */
 #ifndef CK_MSGREF_H
 #define CK_MSGREF_H
@@ -24,13 +24,13 @@
 #include "ck_runtime.h"
 
 typedef struct ck_msgref_s {
-        rd_kafka_message_t *rkmessage; /* NULL once it was returned */
+        rd_kafka_message_t *rkmessage; /* NULL after its return */
         rd_kafka_headers_t *headers;   /* taken out of the message, or NULL */
         uint32_t generation;           /* the process that fetched it */
         uint32_t refs;
 } ck_msgref_t;
 
-/* A new ck_msgref_t of the consumer, without a message, or NULL if memory is
+/* A new ck_msgref_t, which the consumer owns, without a message; NULL if memory is
  * short. */
 CK_EXPORT ck_msgref_t *ck_msgref_new(void);
 
@@ -38,10 +38,10 @@ CK_EXPORT ck_msgref_t *ck_msgref_new(void);
  * nothing if the message was returned before. */
 CK_EXPORT void ck_msgref_return(ck_msgref_t *ref);
 
-/* One owner less. */
+/* Removes one owner. */
 CK_EXPORT void ck_msgref_unref(ck_msgref_t *ref);
 
-/* Whether only the consumer owns it, so that it can be used again. */
+/* Whether only the consumer owns it, so that the consumer can reuse it. */
 static inline bool ck_msgref_is_free(const ck_msgref_t *ref) {
         return ref->refs == 1;
 }
@@ -65,7 +65,7 @@ static inline rd_kafka_headers_t *ck_msgref_take_headers(ck_msgref_t *ref) {
         return headers;
 }
 
-/* The Message drops it, because it does not need the headers any more. */
+/* For the Message, when it no longer needs the headers. */
 static inline void ck_msgref_drop(ck_msgref_t *ref) {
         if (ref->rkmessage && ref->generation == ck_runtime_generation)
                 rd_kafka_message_destroy(ref->rkmessage);

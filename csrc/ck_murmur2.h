@@ -1,7 +1,7 @@
 /*
- * ck_murmur2: the hash by which Kafka's Java client chooses a key's partition.
+ * ck_murmur2: the hash from which Kafka's Java client computes a key's partition.
  *
- * librdkafka's partitioner returns a partition only, not the hash.
+ * librdkafka's partitioner returns only a partition, not the hash.
  * Threads: any. Locks: none.
  */
 #ifndef CK_MURMUR2_H

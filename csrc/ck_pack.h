@@ -28,7 +28,7 @@ typedef struct ck_pack_s {
         size_t size; /* room in the block */
 } ck_pack_t;
 
-/* Adds a message's headers. *at is their place in the block. 0, or ENOMEM. */
+/* Adds a message's headers. *at is their place in the block. Returns 0 or ENOMEM. */
 CK_EXPORT int ck_pack_add(ck_pack_t *pack, const rd_kafka_headers_t *headers,
                           uint32_t *at);
 

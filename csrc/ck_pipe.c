@@ -8,7 +8,7 @@
 struct ck_pipe_s {
         int ends[2]; /* the reader, the writer */
         _Atomic int refs;
-        atomic_bool notified; /* a byte of ck_pipe_notify() is there */
+        atomic_bool notified; /* the pipe contains a byte of ck_pipe_notify() */
 };
 
 ck_pipe_t *ck_pipe_new(void) {
@@ -59,8 +59,8 @@ bool ck_pipe_empty(ck_pipe_t *self) {
 
         while (read(self->ends[0], bytes, sizeof(bytes)) > 0)
                 any = true;
-        /* After the last byte, or the next notification would be lost. One before this
-         * wrote no byte, but the caller, who now looks for its cause, sees it. */
+        /* Only after the last byte, or the next notification would be lost. An earlier
+         * notification wrote no byte, but the caller checks for its cause next. */
         atomic_exchange_explicit(&self->notified, false, memory_order_acq_rel);
         return any;
 }

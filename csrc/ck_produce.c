@@ -12,8 +12,9 @@ rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                              (void *)record->value, record->value_len, record->key,
                              record->key_len, record->report) == 0)
                 return NULL;
-        /* The quick call gives a code and no text. Producing again the long way returns
-         * the error with its text and its properties, or queues the record after all. */
+        /* rd_kafka_produce() reports only a code. Producing again with the slower call
+         * returns the error with its text and properties, or queues the record after
+         * all. */
         error =
             ck_produce_with_headers(rk, rkt, record, RD_KAFKA_MSG_F_COPY, record->report);
         if (error && record->report)

@@ -1,5 +1,5 @@
 /*
- * ck_produce: hands one record to librdkafka, by a cached topic handle.
+ * ck_produce: passes one record to librdkafka, with a cached topic handle.
  *
  * Ownership: key and value are copied before the call returns, unless
  * ck_produce_with_headers() is called without RD_KAFKA_MSG_F_COPY. On success librdkafka
@@ -25,13 +25,13 @@ typedef struct ck_record_s {
             *report; /* or NULL; CK_EVENT_FLYING while librdkafka has the record */
 } ck_record_t;
 
-/* Queues the record. NULL, or the error, which the caller destroys. */
+/* Queues the record. Returns NULL, or an error that the caller destroys. */
 CK_EXPORT rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
                                        const ck_record_t *record);
 
-/* As ck_produce(), in one call that takes headers and a timestamp, with these flags
- * (RD_KAFKA_MSG_F_...) and this opaque. Ignores record->report. Inline, because it runs
- * for every record of a batch with headers. */
+/* Like ck_produce(), but passes headers, a timestamp, flags (RD_KAFKA_MSG_F_...) and an
+ * opaque in one call. Ignores record->report. Inline, because it runs for every record of
+ * a batch with headers. */
 static inline rd_kafka_error_t *ck_produce_with_headers(rd_kafka_t *rk,
                                                         rd_kafka_topic_t *rkt,
                                                         const ck_record_t *record,

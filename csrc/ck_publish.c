@@ -110,7 +110,7 @@ static rd_kafka_resp_err_t ck_publish_run(ck_publish_t *publish, ck_delivery_t *
                 if (err == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
                         bool never = ck_publish_never_fits(publish, first + i);
 
-                        /* librdkafka refused all records after it, too. */
+                        /* librdkafka also refused all records after it. */
                         publish->next = first + i + never;
                         ck_delivery_untake(delivery, publish->next);
                         if (never)

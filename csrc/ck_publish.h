@@ -1,9 +1,9 @@
 /*
- * ck_publish: hands a batch of records, given as columns, to librdkafka.
+ * ck_publish: passes a batch of records, given as columns, to librdkafka.
  *
  * Ownership: the caller owns everything that a ck_publish_t points to, and keeps it
  * unchanged until ck_publish() returns NO_ERROR or is not called again. With `borrow` the
- * values' bytes must stay until the delivery is done; keys and headers are copied.
+ * values' bytes must stay until the delivery is done; librdkafka copies keys and headers.
  * Threads: one at a time for each ck_publish_t and its delivery. ck_publish() never waits
  * and runs no callback; call it without the GIL, in a counted call of the handle.
  */
@@ -31,10 +31,10 @@ typedef struct ck_publish_s {
         int64_t room;
 } ck_publish_t;
 
-/* Hands records to librdkafka, from publish->next on, for about slice_ms. NO_ERROR: all
- * records were processed. _QUEUE_FULL: serve librdkafka to make room, and call again.
- * _IN_PROGRESS: the slice is over, call again. A record that is refused for another
- * reason has its outcome in the delivery. */
+/* Passes records to librdkafka, from publish->next on, for about slice_ms. NO_ERROR: all
+ * records are processed. _QUEUE_FULL: serve librdkafka to make room, and call again.
+ * _IN_PROGRESS: the slice is over, call again. If librdkafka refuses a record for another
+ * reason, the delivery contains its outcome. */
 CK_EXPORT rd_kafka_resp_err_t ck_publish(rd_kafka_t *rk, ck_publish_t *publish,
                                          ck_delivery_t *delivery, int slice_ms);
 

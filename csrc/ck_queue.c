@@ -79,7 +79,7 @@ ck_event_t *ck_queue_pop(ck_queue_t *queue) {
 
                 if (!atomic_load_explicit(&queue->incoming, memory_order_relaxed))
                         return NULL;
-                /* Takes all at once, so that no pusher uses a node that we free. */
+                /* Takes all at once, so pushers never use a node freed here. */
                 newest = atomic_exchange_explicit(&queue->incoming, NULL,
                                                   memory_order_acquire);
                 while (newest) {
@@ -102,7 +102,7 @@ bool ck_queue_is_empty(const ck_queue_t *queue) {
 }
 
 int64_t ck_queue_length(const ck_queue_t *queue) {
-        /* The callers count and pop with the GIL, so no node goes away meanwhile. */
+        /* The callers count and pop with the GIL, so every node stays valid here. */
         const ck_event_t *event =
             atomic_load_explicit(&queue->incoming, memory_order_acquire);
         int64_t length = 0;

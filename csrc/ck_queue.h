@@ -6,11 +6,11 @@
  * librdkafka pops the events afterwards, with the GIL, and runs the Python callbacks.
  *
  * Ownership: a queue is reference-counted and starts with one reference. A pushed event
- * belongs to the queue until ck_queue_pop() hands it to the caller. Events of the kinds
- * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in a record or a delivery of the
- * caller; all others are freed with ck_event_destroy(). Threads: any thread may push and
- * drop a reference, lock-free, and call ck_queue_add_unreported(). All other functions
- * are for one thread at a time (for us: the thread with the GIL).
+ * belongs to the queue until ck_queue_pop() returns it. Events of the kinds
+ * CK_EVENT_REPORT and CK_EVENT_DELIVERY are embedded in the caller's record or delivery;
+ * ck_event_destroy() frees all others. Threads: any thread may push and drop a reference,
+ * lock-free, and call ck_queue_add_unreported(). All other functions are for one thread
+ * at a time (in cykafka: the thread with the GIL).
  */
 #ifndef CK_QUEUE_H
 #define CK_QUEUE_H
@@ -54,8 +54,8 @@ typedef struct ck_notice_s {
 } ck_notice_t;
 
 /* The outcome of one produced message. It is the first member of its owner, whose address
- * is the message's opaque in librdkafka. It must stay alive until it was popped from the
- * queue. */
+ * is the message's opaque in librdkafka. It must stay alive until ck_queue_pop() returns
+ * it. */
 typedef struct ck_report_s {
         ck_event_t event; /* code: the delivery error */
         int64_t offset;
@@ -90,7 +90,7 @@ CK_EXPORT void *ck_queue_attached(const ck_queue_t *queue, ck_slot_t slot);
 /* Chooses the thread that serves the queue's handle. Lives as long as the queue. */
 CK_EXPORT ck_serving_t *ck_queue_serving(const ck_queue_t *queue);
 
-/* Adds a reference, for an rd_kafka_t that may outlive the object that serves it. */
+/* Adds a reference, for an rd_kafka_t that may outlive its serving object. */
 CK_EXPORT void ck_queue_keep(ck_queue_t *queue);
 
 /* Whether only one reference is left. Then its owner pops the remaining events. */
@@ -104,7 +104,7 @@ CK_EXPORT void ck_queue_destroy(ck_queue_t *queue);
  * no lock. */
 CK_EXPORT bool ck_queue_push(ck_queue_t *queue, ck_event_t *event);
 
-/* The oldest event, or NULL. Events of one pushing thread come in their order. */
+/* The oldest event, or NULL. Events that one thread pushed keep their order. */
 CK_EXPORT ck_event_t *ck_queue_pop(ck_queue_t *queue);
 
 /* Whether the queue has no event. */
@@ -114,8 +114,8 @@ CK_EXPORT bool ck_queue_is_empty(const ck_queue_t *queue);
  * than the push. */
 CK_EXPORT int64_t ck_queue_length(const ck_queue_t *queue);
 
-/* Counts cnt messages that failed and have no callback; topic and err are those of the
- * first one. Any thread. */
+/* Counts cnt messages that failed and have no callback; topic and err belong to the first
+ * one. Any thread. */
 CK_EXPORT void ck_queue_add_unreported(ck_queue_t *queue, const char *topic,
                                        rd_kafka_resp_err_t err, int64_t cnt);
 

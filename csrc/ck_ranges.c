@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The messages of a step while the mean size is unknown. */
+/* Messages per step while the mean size is unknown. */
 #define CK_RANGES_FIRST 256
 
 ck_ranges_t *ck_ranges_new(size_t cnt) {
@@ -86,8 +86,8 @@ void ck_ranges_advance(ck_ranges_t *ranges, ck_range_t *range, int64_t next) {
                 ranges->left--;
 }
 
-/* Whether a message is a record within its range. The end of a partition is none, but
- * advances the range. Not for messages with another error. */
+/* Whether a message is a record within its range. The end of a partition is not a record,
+ * but may finish the range. Not for messages with another error. */
 static bool ck_ranges_want(ck_ranges_t *ranges, ck_range_t *range,
                            const rd_kafka_message_t *rkmessage) {
         int64_t next, offset = rkmessage->offset;

@@ -3,7 +3,7 @@
  * clock.
  *
  * Ownership: nothing here is owned or freed. Threads: any thread may call any function.
- * The generation changes only in the child of a fork, which has one thread.
+ * The generation changes only in a forked child, which has one thread.
  */
 #ifndef CK_RUNTIME_H
 #define CK_RUNTIME_H
@@ -16,20 +16,20 @@
 #define CK_EXPORT __attribute__((visibility("default")))
 
 /* Starts at 1 and grows by one in every forked child, so 0 never names a living process.
- * Comparing two integers therefore distinguishes an inherited handle from one made in
- * this process. librdkafka's threads do not exist in a child, where a call into an
- * inherited handle could block forever. */
+ * Comparing two integers therefore distinguishes an inherited handle from a handle that
+ * this process created. librdkafka's threads do not exist in a child, where a call into
+ * an inherited handle could block forever. */
 CK_EXPORT extern uint32_t ck_runtime_generation;
 
 /* Whether the interpreter is ending. From then on, librdkafka's threads must not wait
  * for the GIL. Set once, with the GIL. */
 CK_EXPORT extern bool ck_runtime_exiting;
 
-/* Kinds of objects that are counted, so that a test can detect leaks. */
+/* Kinds of objects that cykafka counts, so that tests can detect leaks. */
 typedef enum ck_kind_e {
         CK_KIND_HANDLE = 0, /* rd_kafka_t */
         CK_KIND_TOPIC,      /* rd_kafka_topic_t held by a producer */
-        CK_KIND_EVENT,      /* events not yet handed to a callback */
+        CK_KIND_EVENT,      /* events not yet passed to a callback */
         CK_KIND_FETCHED,    /* rd_kafka_message_t taken from librdkafka */
         CK_KIND_DELIVERY,   /* deliveries of batches */
         CK_KIND_CALL,       /* calls of ck_call, each with its own thread */
@@ -46,7 +46,7 @@ CK_EXPORT void ck_runtime_count(ck_kind_t kind, int64_t delta);
 /* The number of live objects of a kind. */
 CK_EXPORT int64_t ck_runtime_alive(ck_kind_t kind);
 
-/* Starts a detached thread that receives no signals. 0, or an errno. */
+/* Starts a detached thread that receives no signals. Returns 0 or an errno. */
 CK_EXPORT int ck_runtime_spawn(void *(*run)(void *), void *arg);
 
 /* The version of the package. */
@@ -56,14 +56,14 @@ CK_EXPORT const char *ck_runtime_version(void);
  * know it. The text lives as long as the process. */
 CK_EXPORT const char *ck_runtime_librdkafka(void);
 
-/* Whether that file lies beside this library and was built with it, with all cykafka
- * patches. */
+/* Whether that librdkafka lies beside this library and was built with it, with all
+ * cykafka patches. */
 CK_EXPORT int ck_runtime_is_patched(void);
 
-/* Milliseconds of a clock that never goes back. */
+/* Milliseconds of the monotonic clock. */
 CK_EXPORT int64_t ck_runtime_now_ms(void);
 
-/* The time of that clock in ms from now. */
+/* The time of that clock `ms` milliseconds from now. */
 CK_EXPORT struct timespec ck_runtime_after(int64_t ms);
 
 /* Initializes a condition whose timed waits use that clock. */

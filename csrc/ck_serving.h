@@ -38,15 +38,15 @@ CK_EXPORT ck_serving_t *ck_serving_new(void);
 /* NULL is fine. */
 CK_EXPORT void ck_serving_destroy(ck_serving_t *serving);
 
-/* How often a thread has ended to serve or a guest has left. A thread that waits for an
- * effect of serving reads it first, then looks for the effect, then waits. */
+/* How often a thread has stopped serving or a guest has left. A thread that waits for an
+ * effect of serving reads this count first, then checks for the effect, then waits. */
 CK_EXPORT unsigned ck_serving_count(ck_serving_t *serving);
 
-/* Waits up to timeout_ms until no other thread serves: true, this thread now serves.
- * False after timeout_ms, after ck_serving_interrupt(), or when done(arg), called under
- * the lock, is true. With `since`, also false when ck_serving_count() differs from
- * *since: a thread has served since the caller read it, and the effect may already be
- * there. done and since may be NULL. */
+/* Waits up to timeout_ms until no other thread serves. Returns true if this thread now
+ * serves. Returns false after timeout_ms, after ck_serving_interrupt(), or when
+ * done(arg), called under the lock, is true. With `since`, also returns false when
+ * ck_serving_count() differs from *since: a thread has served since the caller read the
+ * count, so the effect may have occurred. done and since may be NULL. */
 CK_EXPORT bool ck_serving_begin(ck_serving_t *serving, int timeout_ms,
                                 const unsigned *since, bool (*done)(const void *),
                                 const void *arg);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first size of the array assumes pieces of so many bytes. */
+/* The array's first size assumes pieces of PIECE_BYTES bytes. */
 enum { PIECE_BYTES = 64, PIECES_MIN = 16 };
 
 static inline const char *find(const char *at, const char *end, const char *delimiter,

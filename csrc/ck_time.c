@@ -85,8 +85,8 @@ static int32_t ck_time_of_instant(int64_t seconds, bool *fold) {
         return offset;
 }
 
-/* The same, cached for the hour if it is the same at both ends: no zone changes twice
- * within an hour. */
+/* Like ck_time_of_instant(), but caches the result for the hour if both ends of the hour
+ * agree: zones do not change twice within an hour. */
 static int32_t ck_time_remembered(ck_zone_t *zone, int64_t seconds, bool *fold) {
         int64_t hour = ck_time_floor(seconds, CK_TIME_HOUR);
         bool other;
@@ -114,8 +114,8 @@ bool ck_time_local(ck_zone_t *zone, int64_t us, ck_civil_t *civil) {
         int32_t offset;
         bool fold;
 
-        /* No datetime is so far from 1970. This saves the call of the C library, and no
-         * sum can overflow. */
+        /* Beyond every datetime. This saves the C library call, and keeps the sums from
+         * overflowing. */
         if (seconds < -(int64_t)(CK_TIME_EPOCH + 2) * CK_TIME_DAY ||
             seconds > (int64_t)(CK_TIME_END - CK_TIME_EPOCH + 2) * CK_TIME_DAY)
                 return false;

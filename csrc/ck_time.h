@@ -15,7 +15,7 @@
 
 #include "ck_runtime.h"
 
-/* The cached offset of the hour of the last look-up. All zeros: none. */
+/* The offset cached for the hour of the last look-up. All zeros: none. */
 typedef struct ck_zone_s {
         bool asked; /* looked up once: a single look-up of an hour is not worth caching */
         bool known; /* offset and fold hold for the whole hour */
@@ -24,10 +24,10 @@ typedef struct ck_zone_s {
         int64_t hour;
 } ck_zone_t;
 
-/* A wall clock time, as Python's datetime has it. */
+/* A wall clock time, with the fields of Python's datetime. */
 typedef struct ck_civil_s {
         int year, month, day, hour, minute, second, microsecond;
-        int fold; /* 1: the second time that the clock shows it */
+        int fold; /* 1: the clock shows this time for the second time */
 } ck_civil_t;
 
 /* The local wall clock time of an instant. Returns whether a datetime can hold it: years

@@ -3,9 +3,9 @@
  *
  * librdkafka calls mtx_lock() and the like, which the sanitizer does not intercept. So
  * it sees no happens-before order through librdkafka's queues. A test links these
- * functions, which replace the C library's. The sanitizer then sees every lock of
- * librdkafka. In glibc mtx_t and cnd_t have the size and alignment of the types used
- * here, and librdkafka creates them only with mtx_init() and cnd_init().
+ * functions, which replace the C library's. The sanitizer then sees every librdkafka
+ * lock. In glibc mtx_t and cnd_t have the size and alignment of the types used here, and
+ * librdkafka creates them only with mtx_init() and cnd_init().
  */
 #include <errno.h>
 #include <pthread.h>

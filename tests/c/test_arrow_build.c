@@ -1,5 +1,4 @@
-/* Builds arrays of a mock cluster's messages, also with every allocation failing in
- * turn. */
+/* Builds arrays of a mock cluster's messages, and fails every allocation, one per run. */
 #include <errno.h>
 
 #include "check.h"
@@ -226,7 +225,7 @@ static void test_a_child_outlives_its_parent(source_t *source) {
         child_schema.release(&child_schema);
 }
 
-/* A column's bytes stay within the bound, and the stream leaves nothing out. */
+/* A column's bytes stay within the bound, and the stream omits nothing. */
 static void test_a_stream_splits_what_an_array_cannot_hold(source_t *source) {
         struct ArrowArrayStream stream;
         struct ArrowSchema schema;

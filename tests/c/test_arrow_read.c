@@ -54,7 +54,7 @@ static void test_a_slice_counts_from_its_offset(void) {
         CHECK(is(ck_column_get(&column, 2), "cc"));
         CHECK(is(ck_column_get(&column, 3), ""));
         CHECK(ck_arrow_first_null(&view) == 1);
-        array.null_count = 0; /* the producer says so, and the bitmap is ignored */
+        array.null_count = 0; /* the producer says so, so the bitmap does not matter */
         CHECK(!ck_arrow_column(&view, &column, &problem));
         CHECK(is(ck_column_get(&column, 1), "bbb"));
 }
@@ -238,7 +238,7 @@ static void test_headers_start_at_the_first_pair_of_the_list(void) {
         CHECK(is(ck_column_get(&headers.values, 1), "x"));
         CHECK(is(ck_column_get(&headers.keys, 3), "d"));
         CHECK(is(ck_column_get(&headers.values, 3), "z"));
-        /* The null pair counts only with its list. */
+        /* A null pair is an error only if its list is not null. */
         list_array.null_count = 0;
         CHECK(ck_arrow_headers(&view, &headers, &problem) == CK_ARROW_ROW &&
               problem.row == 0);

@@ -136,7 +136,7 @@ static void test_move_keeps_the_order_and_skips_returned_messages(void) {
         ck_batch_t *into = ck_batch_new(1);
         rd_kafka_message_t *second = batch->rkmessages[1];
 
-        /* The first message has been returned, so it must not move. */
+        /* The first message was returned, so it must not move. */
         ck_batch_release(batch->rkmessages, 1);
         batch->head = 1;
         CHECK(ck_batch_move(batch, into) == 0);

@@ -83,7 +83,7 @@ static void test_refusal_is_reported_if_the_fast_call_sets_no_error(void) {
             .value = "v", .value_len = 1, .partition = RD_KAFKA_PARTITION_UA};
         rd_kafka_error_t *error = ck_produce(rk, rkt, &record);
 
-        /* No transaction was begun: 2.15.1 sets no rd_kafka_last_error() for that. */
+        /* Without a transaction 2.15.1 fails but does not set rd_kafka_last_error(). */
         CHECK(rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__STATE);
         CHECK(strlen(rd_kafka_error_string(error)) > 0);
         rd_kafka_error_destroy(error);

@@ -14,7 +14,7 @@ static void has_ended(void *ended) {
         *(_Atomic bool *)ended = true;
 }
 
-/* A name resolver that does not answer until the test allows it. */
+/* A name resolver that does not return until the test allows it. */
 static int resolve(const char *node, const char *service, const struct addrinfo *hints,
                    struct addrinfo **res, void *opaque) {
         (void)service, (void)hints, (void)res, (void)opaque;

@@ -1,5 +1,5 @@
-/* Every call that allocates, with a failure of its first allocation, its second, and so
- * on. A sanitizer finds memory that is then not freed. */
+/* Fails the first allocation of every call that allocates, then the second, and so on. A
+ * sanitizer finds memory that the call then does not free. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -173,7 +173,7 @@ static void test_events(void) {
         CHECK(ck_queue_length(queue) == 5);
         while ((first = ck_queue_pop(queue)))
                 ck_event_destroy(first);
-        /* Failures are counted even without memory for the first one's text. */
+        /* The queue counts failures even without memory for the first one's text. */
         EACH_ALLOCATION(2, (ck_queue_add_unreported(queue, "topic", -1, 1),
                             is_unreported_without_words(queue)));
         rd_kafka_destroy(rk);
@@ -272,7 +272,7 @@ static void test_batches(void) {
         rd_kafka_topic_partition_list_destroy(partitions);
         EACH_ALLOCATION(1, ck_batch_move(gathered, moved) == ENOMEM);
         CHECK(moved->cnt == TOTAL && moved->rkmessages[0] == first && gathered->cnt == 0);
-        /* Without memory nothing is taken or kept. */
+        /* Without memory, the call neither takes nor keeps anything. */
         EACH_ALLOCATION(2, !(batch = ck_batch_take(moved, TOTAL, loans)) &&
                                moved->head == 0 && ck_loans_settle(loans));
         CHECK(batch->cnt == TOTAL && batch->rkmessages[0] == first);
@@ -294,7 +294,7 @@ static void test_batches(void) {
         ck_batch_destroy(gathered);
         ck_batch_destroy(moved);
         rd_kafka_queue_destroy(rkqu);
-        /* Without memory for the thread's argument the handle is not destroyed. */
+        /* Without memory for the thread's argument, the handle stays alive. */
         left = 0;
         CHECK(!ck_end_start(consumer, 0, NULL, loans, NULL, NULL) && left == -1);
         CHECK(rd_kafka_consumer_close(consumer) == 0);
@@ -305,7 +305,7 @@ static void test_batches(void) {
         check_nothing_left();
 }
 
-/* Publishing allocates nothing of its own. */
+/* Publishing itself allocates nothing. */
 static void test_publishing(void) {
         ck_queue_t *queue = ck_queue_new();
         rd_kafka_conf_t *conf = rd_kafka_conf_new();

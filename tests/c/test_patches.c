@@ -66,7 +66,7 @@ static void connect_client(rd_kafka_t *rk) {
 enum { ANSWERED = 1, TERMINATING, PARSED };
 
 /* librdkafka's main thread logs "worker called" after it has seen that the client is not
- * terminating, and before the parser of the answer checks that again. The thread that
+ * terminating, and before the response parser checks that again. The thread that
  * destroys the client logs "Interrupting timers" once the client is terminating, and
  * before it notifies the main thread. */
 static void block_parser(const rd_kafka_t *rk, int level, const char *fac,
@@ -87,7 +87,7 @@ static void *destroy(void *rk) {
         return NULL;
 }
 
-/* An answer that is parsed while the client terminates has no metadata. */
+/* A response that librdkafka parses while the client terminates has no metadata. */
 static void describe_topics_of_a_terminating_client(const char *bootstrap_servers) {
         rd_kafka_t *rk = new_client(bootstrap_servers, "admin,generic", block_parser);
         rd_kafka_AdminOptions_t *options =
@@ -100,7 +100,7 @@ static void describe_topics_of_a_terminating_client(const char *bootstrap_server
         char errstr[512];
 
         connect_client(rk);
-        /* The mock names no controller; librdkafka would send the request to it. */
+        /* librdkafka would send the request to the controller, which the mock lacks. */
         CHECK(!rd_kafka_AdminOptions_set_broker(options, 1, errstr, sizeof(errstr)));
         rd_kafka_DescribeTopics(rk, topics, options, results);
         rd_kafka_AdminOptions_destroy(options);
@@ -121,8 +121,8 @@ static void describe_topics_of_a_terminating_client(const char *bootstrap_server
 
 enum { CONNECTED = 1, RECEIVED, DOWN, REBOOTSTRAPPED };
 
-/* The main thread logs "Received metadata" before it parses the answer. A broker's thread
- * logs "brokers are down" after it has requested a re-bootstrap. */
+/* The main thread logs "Received metadata" before it parses the response. A broker's
+ * thread logs "brokers are down" after it has requested a re-bootstrap. */
 static void block_answer(const rd_kafka_t *rk, int level, const char *fac,
                          const char *text) {
         (void)rk, (void)level, (void)fac;
@@ -144,8 +144,8 @@ static void *request_metadata(void *rk) {
         return NULL;
 }
 
-/* An answer that arrives before the last broker is lost does not cancel the re-bootstrap.
- */
+/* A response that arrives before the last broker is lost does not cancel the
+ * re-bootstrap. */
 static void rebootstrap_beside_a_metadata_answer(rd_kafka_mock_cluster_t *cluster) {
         rd_kafka_t *rk = new_client(rd_kafka_mock_cluster_bootstraps(cluster),
                                     "generic,metadata", block_answer);

@@ -55,7 +55,7 @@ static void *push(void *arg) {
         return arg;
 }
 
-/* A reader that looks only after a byte sees every change. */
+/* A reader that checks only after reading a byte sees every change. */
 static void test_no_notification_is_lost(void) {
         pthread_t threads[THREADS];
         struct pollfd reader;

@@ -103,7 +103,7 @@ static void test_partition_eof_ends_a_range_that_reaches_it(void) {
         ck_ranges_t *ranges = ck_ranges_new(1);
         size_t bytes = 0;
 
-        /* After the last record only the end follows. */
+        /* Only the end follows the last record. */
         CHECK(ck_ranges_set(ranges, 0, "topic", 0, PER_PARTITION - 1, PER_PARTITION) ==
               0);
         CHECK(ck_ranges_sort(ranges) == 0);

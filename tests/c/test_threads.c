@@ -166,7 +166,7 @@ static void test_threads_publish_and_wait_for_their_own(const char *room) {
                 start(&guests[i], guest_main, &shared);
         for (i = 0; i < PUBLISHERS; i++)
                 join(publishers[i]);
-        while (ck_delivery_is_pending(shared.queue)) /* the dropped ones */
+        while (ck_delivery_is_pending(shared.queue)) /* the dropped deliveries */
                 usleep(1000);
         shared.over = true;
         join(poller);

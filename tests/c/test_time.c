@@ -54,8 +54,8 @@ static void test_local_times(void) {
         CHECK(shows(1729990800, "2024-10-27 02:00:00", 1));
         CHECK(shows(1729994399, "2024-10-27 02:59:59", 1));
         CHECK(shows(1729994400, "2024-10-27 03:00:00", 0));
-        /* A change of half an hour that is not on a full hour of UTC: an hour with a
-         * change in it is not cached. */
+        /* A change by half an hour that does not fall on a full UTC hour: ck_time must
+         * not cache an hour with a change. */
         set_zone("LHST-10:30LHDT-11,M10.1.0,M4.1.0");
         CHECK(shows(1712415599, "2024-04-07 01:59:59", 0));
         CHECK(shows(1712415600, "2024-04-07 01:30:00", 1));

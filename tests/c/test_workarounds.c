@@ -1,6 +1,6 @@
-/* Bugs of librdkafka that our code works around; docs/design/core.md lists the
- * workarounds. If a check fails here with a newer librdkafka, its workaround can be
- * removed. Each check runs in its own process, which the bug may crash. */
+/* librdkafka bugs that cykafka works around; docs/design/core.md lists the workarounds.
+ * If a check fails here with a newer librdkafka, remove its workaround. Each check runs
+ * in its own process, which the bug may crash. */
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -100,7 +100,7 @@ static void produce_records(const char *bootstrap_servers) {
 }
 
 /* For the flag of ck_callback.c that keeps rd_kafka_yield() out of this call. The
- * consumer is not destroyed, because that would wait for the lost message. */
+ * test does not destroy the consumer, which would wait for the lost message. */
 static void yield_loses_a_message(void) {
         rd_kafka_t *host = check_client(RD_KAFKA_PRODUCER, NULL);
         rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(host, 1);
@@ -115,7 +115,7 @@ static void yield_loses_a_message(void) {
         bool lost = false;
 
         produce_records(bootstrap_servers);
-        /* One record per answer, so that statistics arrive between records. */
+        /* One record per response, so that statistics arrive between records. */
         check_set(conf, "max.partition.fetch.bytes", "1");
         check_set(conf, "statistics.interval.ms", "1");
         rd_kafka_conf_set_stats_cb(conf, yield_on_statistics);

@@ -1,1 +1,1 @@
-"""The command ``cykafka``: records on the command line, and a demonstration."""
+"""The ``cykafka`` command: records on the command line, administration and a demonstration."""

@@ -1,4 +1,4 @@
-"""The commands of ``cykafka`` and their options."""
+"""The ``cykafka`` commands and their options."""
 
 from __future__ import annotations
 

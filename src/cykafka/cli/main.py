@@ -1,4 +1,4 @@
-"""The entry point of the command ``cykafka``, and ``cykafka version``."""
+"""The entry point of the ``cykafka`` command, and ``cykafka version``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments; those of the process if None.
+        The arguments. None uses the arguments of the process.
 
     Returns
     -------
@@ -27,24 +27,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
-        # Commands that have made a topic or a folder remove it, as after Ctrl-C.
+        # So commands remove a topic or directory that they created, as after Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = list(argv)
-    if arguments == ["version"]:  # bug reports need it, whatever is installed
+    if arguments == ["version"]:  # bug reports need it, even without the extra
         return run_command(version, "cykafka")
-    # A file named - is the standard input; cyclopts takes a single - for an option.
-    if arguments[:1] != ["broker"]:  # its arguments are those of another command
+    # A file named - is standard input; cyclopts mistakes a single - for an option.
+    if arguments[:1] != ["broker"]:  # its arguments belong to another command
         arguments = ["/dev/stdin" if argument == "-" else argument for argument in arguments]
     return run_reporting(lambda: run_app("cykafka.cli.app", arguments, extra="cli"))
 
 
 def run_reporting(work: Callable[[], int]) -> int:
-    """Run a command; print its failure and the notes of it, a line each; return the exit status.
+    """Run a command and return its exit status. Print a failure and its notes, one per line.
 
     Parameters
     ----------
     work : callable
-        The command; it returns its exit status. It may raise Failed, UsageError, KafkaException
+        The command, which returns its exit status. It may raise Failed, UsageError, KafkaException
         or KeyboardInterrupt.
     """
     try:
@@ -59,7 +59,7 @@ def run_reporting(work: Callable[[], int]) -> int:
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # an output with another encoding
             raise
-        # The argument may be a secret: do not show it.
+        # The argument may be a secret, so the message does not repeat it.
         print("cykafka: an argument is not UTF-8", file=sys.stderr)
         return Status.USAGE
 

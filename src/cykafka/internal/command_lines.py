@@ -1,4 +1,4 @@
-"""Runs command lines that are built with cyclopts."""
+"""Runs command lines built with cyclopts."""
 
 from __future__ import annotations
 

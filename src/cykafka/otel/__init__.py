@@ -1,4 +1,4 @@
-"""OpenTelemetry spans for producers and consumers, with their context in record headers.
+"""OpenTelemetry spans for producers and consumers, which carry their context in record headers.
 
 .. code-block:: python
 
@@ -14,11 +14,11 @@
     with consumer.processing(message):  # span "process orders"
         ...
 
-The spans follow OpenTelemetry's semantic conventions for Kafka. The propagator of
-``opentelemetry.propagate`` chooses the headers; by default ``traceparent`` and ``tracestate`` of
-W3C Trace Context, and ``baggage``. Clients that are not wrapped cost nothing.
+The spans follow OpenTelemetry's semantic conventions for Kafka. ``opentelemetry.propagate``
+chooses the headers; by default ``traceparent`` and ``tracestate`` from W3C Trace Context, and
+``baggage``. Unwrapped clients cost nothing.
 
-The module needs the extra ``otel``: ``pip install 'cykafka[otel]'``.
+The module needs the ``otel`` extra: ``pip install 'cykafka[otel]'``.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""TracedConsumer: a consumer whose messages have spans."""
+"""TracedConsumer: a consumer with spans for its messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cykafka.otel._spans import (
 )
 
 if TYPE_CHECKING:
-    _Base = Consumer  # for the types of the methods that are the consumer's
+    _Base = Consumer  # for the types of the methods that the consumer provides
 else:
     _Base = object
 
@@ -38,22 +38,22 @@ __all__ = ["TracedConsumer"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# OpenTelemetry's SDK keeps 128 links of a span.
+# OpenTelemetry's SDK keeps 128 links per span.
 _MAX_LINKS = 128
 
 
 class TracedConsumer(_Base):
-    """Reads messages through a consumer, with a span for each call that returns some.
+    """Reads messages through a consumer, with a span for each call that returns messages.
 
-    The spans link to the contexts in which the messages were created. All other attributes and
-    methods are the consumer's.
+    The spans link to the messages' creation contexts. All other attributes and methods come from
+    the consumer.
 
     Parameters
     ----------
     consumer : Consumer
         Or a DeserializingConsumer. You can still use it directly, also as attribute `consumer`.
     tracer_provider : TracerProvider, optional
-        By default OpenTelemetry's global one.
+        The default is OpenTelemetry's global provider.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class TracedConsumer(_Base):
     def poll(self, timeout: float | None = -1) -> Message | None:
         """Wait for one message as ``Consumer.poll()`` does, with a span ``poll <topic>``.
 
-        There is no span if no message arrives.
+        Without a message, the call creates no span.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; None or less than 0: forever.
+            Seconds to wait. None or a negative value waits forever.
 
         Returns
         -------
@@ -88,7 +88,7 @@ class TracedConsumer(_Base):
         ----------
         num_messages : int
         timeout : float, optional
-            Seconds; None or less than 0: forever.
+            Seconds to wait. None or a negative value waits forever.
 
         Returns
         -------
@@ -107,7 +107,7 @@ class TracedConsumer(_Base):
         ----------
         max_messages : int
         timeout : float, optional
-            Seconds; None or less than 0: forever.
+            Seconds to wait. None or a negative value waits forever.
 
         Returns
         -------
@@ -126,7 +126,7 @@ class TracedConsumer(_Base):
         ----------
         max_messages : int
         timeout : float, optional
-            Seconds; None or less than 0: only full batches.
+            Seconds to wait per batch. None or a negative value waits for full batches.
 
         Returns
         -------
@@ -146,19 +146,18 @@ class TracedConsumer(_Base):
     def processing(
         self, messages: Message | MessageBatch | list[Message], *, as_child: bool = False
     ) -> Iterator[Span]:
-        """A block with a span ``process <topic>``, which is the current span in it.
+        """Run a block with a span ``process <topic>`` as the current span.
 
-        The span links to the contexts in which the messages were created. An exception is its
-        status, and propagates.
+        The span links to the messages' creation contexts. An exception sets the span's status and
+        propagates.
 
         Parameters
         ----------
         messages : Message or MessageBatch or list of Message
         as_child : bool
-            Make the span a child of the context in which the message was created, so that both are
-            in one trace. Then the baggage of that context is the current one, and the span also
-            links to the caller's span. A message without a context changes nothing. Only for one
-            message.
+            Make the span a child of the message's creation context, so that both share one trace.
+            That context's baggage is then current, and the span also links to the caller's span.
+            Has no effect if the message lacks a context. Only for one message.
 
         Yields
         ------
@@ -167,7 +166,7 @@ class TracedConsumer(_Base):
         Raises
         ------
         ValueError
-            `as_child` with several messages, because a span has one parent.
+            `as_child` was used with several messages; a span has one parent.
         """
         parent = None
         if isinstance(messages, Message):
@@ -187,7 +186,7 @@ class TracedConsumer(_Base):
         ) as span:
             yield span
 
-    # One signature in place of the consumer's overloads.
+    # One signature instead of the consumer's overloads.
     def commit(  # type: ignore[override]
         self,
         message: Message | MessageBatch | None = None,
@@ -197,7 +196,7 @@ class TracedConsumer(_Base):
     ) -> list[TopicPartition] | None:
         """Commit as ``Consumer.commit()`` does, with a span ``commit``.
 
-        The span of an asynchronous commit ends before its outcome is known.
+        An asynchronous commit's span ends before the outcome is known.
 
         Parameters
         ----------
@@ -208,7 +207,7 @@ class TracedConsumer(_Base):
             return self.consumer.commit(message, offsets, asynchronous, **kwargs)
 
     def _read(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T, int]:
-        """The result of a call, and the time in ns at which it began; a failure has a span."""
+        """Return a call's result and its start time in ns. A failure creates a span."""
         begun = time.time_ns()
         try:
             return read(*args, **kwargs), begun
@@ -236,7 +235,7 @@ class TracedConsumer(_Base):
         span.end()
 
     def _polled(self, messages: MessageBatch | list[Message], begun: int) -> None:
-        """Make the span of several messages, unless nothing came but ends of partitions."""
+        """Create the span for several messages, unless only partition ends arrived."""
         events = messages.errors if isinstance(messages, MessageBatch) else messages
         errors = [error for event in events if (error := event.error()) is not None]
         count = len(messages) if isinstance(messages, MessageBatch) else len(events) - len(errors)
@@ -270,13 +269,13 @@ class TracedConsumer(_Base):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name == "consumer":  # not set yet: a copy, or a failed __init__()
+            if name == "consumer":  # not set: a copy, or a failed __init__()
                 raise AttributeError(name)
             return getattr(self.consumer, name)
 
 
 class _TracedBatches:
-    """The iterator of ``TracedConsumer.batches()``. A generator would end at an exception."""
+    """``TracedConsumer.batches()``'s iterator. An exception would end a generator."""
 
     def __init__(self, traced: TracedConsumer, batches: Iterator[MessageBatch]) -> None:
         self._traced = traced
@@ -296,7 +295,7 @@ def _is_end(error: KafkaError | None) -> bool:
 
 
 def _only_topic(messages: MessageBatch | list[Message]) -> str | None:
-    """The topic of all messages; None if they have several, or none."""
+    """Return the messages' only topic, or None if they have several topics or none."""
     if isinstance(messages, MessageBatch):
         topics = set(messages.topics)
     else:
@@ -305,7 +304,7 @@ def _only_topic(messages: MessageBatch | list[Message]) -> str | None:
 
 
 def _links_of(messages: MessageBatch | list[Message]) -> list[Link]:
-    """Links to the contexts in which the messages were created, each of them once."""
+    """Return links to the messages' creation contexts, one per context."""
     contexts = map(creation_context, islice(_context_headers(messages), _MAX_LINKS))
     return [Link(context) for context in contexts if context is not None]
 
@@ -313,9 +312,9 @@ def _links_of(messages: MessageBatch | list[Message]) -> list[Link]:
 def _context_headers(
     messages: MessageBatch | list[Message],
 ) -> Iterator[tuple[tuple[str, bytes | None], ...]]:
-    """The headers of messages that may have their context, each combination once."""
+    """Yield the messages' headers that may carry a context, each combination once."""
     names = context_names()
-    if isinstance(messages, MessageBatch):  # without Python code for each message
+    if isinstance(messages, MessageBatch):  # without Python code per message
         columns = (messages.header(name) for name in names)
         for row in dict.fromkeys(zip(*columns, strict=True)):
             yield tuple(zip(names, row, strict=True))

@@ -1,4 +1,4 @@
-"""TracedProducer: a producer whose records have spans."""
+"""TracedProducer: a producer with spans for its records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cykafka._core.arrow.read import _ArrowData
     from cykafka._core.produce.producer import _Column, _ColumnOfHeaders, _Headers, _Numbers
 
-    _Base = Producer  # for the types of the methods that are the producer's
+    _Base = Producer  # for the types of the methods that the producer provides
 else:
     _Base = object
 
@@ -40,18 +40,18 @@ __all__ = ["TracedProducer"]
 
 
 class TracedProducer(_Base):
-    """Sends records through a producer, with a span for each record or batch.
+    """Sends records through a producer, with a span per record or batch.
 
     The span begins with the call and ends with the outcome of its records, so it includes the time
-    in the producer's queue. An error is its status. All other attributes and methods are the
-    producer's; ``produce_batch()`` makes no spans.
+    in the producer's queue. An error sets the span's status. All other attributes and methods come
+    from the producer; ``produce_batch()`` does not create spans.
 
     Parameters
     ----------
     producer : Producer
         Or a SerializingProducer. You can still use it directly, also as attribute `producer`.
     tracer_provider : TracerProvider, optional
-        By default OpenTelemetry's global one.
+        The default is OpenTelemetry's global provider.
     """
 
     def __init__(
@@ -74,18 +74,19 @@ class TracedProducer(_Base):
     ) -> None:
         """Queue a record as ``Producer.produce()`` does, with a span ``send <topic>``.
 
-        The record gets the context of the span in its headers; `headers` itself stays as it is. If
-        `headers` already have a context, the record keeps it and the span links to it.
+        The call adds the span's context to the record's headers, but does not change `headers`
+        itself. If `headers` already contain a context, the record keeps that context and the span
+        links to it.
 
         Parameters
         ----------
         topic, value, key, partition, callback, on_delivery, timestamp, headers, timeout
-            As for ``Producer.produce()``, in this order also for a SerializingProducer.
+            As for ``Producer.produce()``, in this order even for a SerializingProducer.
 
         Raises
         ------
         BufferError, KafkaException, RuntimeError
-            As ``Producer.produce()``. The span has the error.
+            As in ``Producer.produce()``. The error also sets the span's status.
         """
         own = callback if callback is not None else on_delivery
         if own is None:
@@ -142,11 +143,11 @@ class TracedProducer(_Base):
         topic, values, keys, headers, timestamps, partitions, timeout
             As for ``Producer.publish()``.
         context : {"batch", "record"}, optional
-            The context in the headers of the records. None, the default, adds no headers.
-            ``"batch"`` adds the context of the batch's span to all records. ``"record"`` makes a
-            span ``create <topic>`` for each record, adds its context to the record, and links the
-            batch's span to it; it costs Python objects for each record. A record that already has
-            a context keeps it.
+            The context to add to the records' headers. None, the default, adds none. ``"batch"``
+            adds the context of the batch's span to all records. ``"record"`` creates a span
+            ``create <topic>`` per record, adds that span's context to the record, and links the
+            batch's span to it; this costs Python objects per record. A record that already has a
+            context keeps it.
 
         Returns
         -------
@@ -156,10 +157,10 @@ class TracedProducer(_Base):
         Raises
         ------
         TypeError
-            `headers` have a form to which no context can be added: with `context` they must be a
-            mapping or a sequence. With ``"record"``, `values` or `keys` must have a length.
+            With `context`, `headers` must be a mapping or a sequence. With ``"record"``, `values`
+            or `keys` must have a length.
         ValueError
-            `context` is none of these.
+            `context` has another value.
         """
         if context not in (None, "batch", "record"):
             raise ValueError(f"context: expected None, 'batch' or 'record', got {context!r}")
@@ -196,7 +197,7 @@ class TracedProducer(_Base):
         partition: str | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """Send Arrow data as ``Producer.publish_arrow()`` does, with one span and no context.
+        """Send Arrow data as ``Producer.publish_arrow()`` does, with one span, without a context.
 
         Parameters
         ----------
@@ -222,12 +223,12 @@ class TracedProducer(_Base):
         observe(delivery, lambda done: _end_batch(span, done))
         return delivery
 
-    # The producer's block does not take a TracedConsumer, and binds the producer.
+    # The producer's own method does not accept a TracedConsumer, and its block binds the producer.
     @contextmanager
     def transaction(  # type: ignore[override]
         self, consumer: Consumer | TracedConsumer | None = None, timeout: float | None = None
     ) -> Iterator[Self]:
-        """A block as ``Producer.transaction()``; ``as`` binds this object.
+        """Run a block as ``Producer.transaction()`` does; ``as`` binds this object.
 
         Parameters
         ----------
@@ -245,7 +246,7 @@ class TracedProducer(_Base):
         keys: _Column | None,
         headers: _ColumnOfHeaders | None,
     ) -> tuple[list[Any], list[Link]]:
-        """Make a span for each record; return the headers of the records, and the links."""
+        """Create a span per record; return the records' headers, and the links."""
         column = values if values is not None else keys
         if not isinstance(column, Sized):
             raise TypeError(
@@ -288,19 +289,19 @@ class TracedProducer(_Base):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name == "producer":  # not set yet: a copy, or a failed __init__()
+            if name == "producer":  # not set: a copy, or a failed __init__()
                 raise AttributeError(name)
             return getattr(self.producer, name)
 
 
 def _number(partition: object) -> str | None:
-    """The partition as an attribute; None if it is not known, or the producer will refuse it."""
+    """Return the partition as an attribute; None if unknown, or if the producer will reject it."""
     return str(partition) if isinstance(partition, int) and partition >= 0 else None
 
 
 @contextmanager
 def _failing(span: Span) -> Iterator[None]:
-    """End the span if the block raises, unless it has ended: a callback of its record raised."""
+    """End the span if the block raises, unless the record's callback raised and ended it."""
     try:
         yield
     except BaseException as error:
@@ -333,7 +334,7 @@ def _end_batch(span: Span, delivery: Delivery) -> None:
 
 
 def _rows(headers: Any, count: int) -> list[list[Any]]:
-    """The headers of each record as a new list; `headers` as for ``Producer.publish()``."""
+    """Return each record's headers as a new list; `headers` are as for ``Producer.publish()``."""
     if headers is None:
         return [[] for _ in range(count)]
     if isinstance(headers, Mapping):
@@ -348,7 +349,7 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
 
 
 def _column(name: str, value: Any, count: int) -> Any:
-    """A header of ``publish()`` as a column; it may be one value for all records."""
+    """Return a header of ``publish()`` as a column; `value` may be one value for all records."""
     is_bytes = isinstance(value, memoryview) and value.ndim == value.itemsize == 1
     if value is None or is_bytes or isinstance(value, (bytes, str, bytearray)):
         return [value] * count
@@ -360,10 +361,10 @@ def _column(name: str, value: Any, count: int) -> Any:
 
 
 def _with_context(headers: Any, context: list[Any]) -> Any:
-    """The headers of a batch with the context added to all its records."""
+    """Return a batch's headers with the context added to all records."""
     if headers is None or isinstance(headers, Mapping):
         own = {} if headers is None else headers
-        # Baggage alone is no context of a trace.
+        # Baggage alone is not a trace context.
         if (context_names() - {"baggage"}) & own.keys():
             return own
         return {**own, **dict(context)} or None

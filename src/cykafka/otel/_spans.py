@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry's semantic conventions for Kafka (version 1.44, in development).
+"""Spans that follow OpenTelemetry's semantic conventions for Kafka (1.44, in development).
 
-Records carry contexts of traces in their headers.
+Records carry trace contexts in their headers.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from cykafka._core.common.message import Message
 
 _Attributes: TypeAlias = dict[str, AttributeValue]
 Header: TypeAlias = tuple[Any, Any]
-"""Name and value; a producer's are checked by the producer, after this package has seen them."""
+"""Name and value. The producer checks its headers only after this package has read them."""
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
-# The types of operations that do not have the operation's name.
+# Operations whose type differs from their name.
 _TYPES = {"poll": "receive", "commit": "settle"}
 
 
 class Spans:
-    """Makes the spans of a client.
+    """Creates a client's spans.
 
     Raises
     ------
     TypeError
-        The client is none of this class; clients of :mod:`cykafka.aio` cannot be traced.
+        The client is not of the expected class; :mod:`cykafka.aio` clients cannot be traced.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Spans:
         attributes: Mapping[str, Any] = {},
         **options: Any,
     ) -> Span:
-        """A span that begins.
+        """Start a span.
 
         Parameters
         ----------
@@ -80,12 +80,11 @@ class Spans:
         operation : str
             Such as ``poll``.
         topic : str or None
-            None if there are several.
+            None for several topics.
         attributes : mapping
-            Further attributes, without the prefix ``messaging.``; those that are None are left
-            out.
+            Further attributes, without the prefix ``messaging.``; None values are omitted.
         **options
-            Further arguments of ``Tracer.start_span()``.
+            Further arguments for ``Tracer.start_span()``.
         """
         chosen = self._attributes(operation, topic, attributes)
         name = _name(operation, topic)
@@ -100,9 +99,9 @@ class Spans:
         attributes: Mapping[str, Any] = {},
         **options: Any,
     ) -> Iterator[Span]:
-        """A block with a span as by `start`, which is the current span in it.
+        """Run a block with a span like `start`'s as the current span.
 
-        An exception sets the span's status, and propagates.
+        An exception sets the span's status and propagates.
         """
         with self._tracer.start_as_current_span(
             _name(operation, topic),
@@ -133,7 +132,7 @@ class Spans:
 
 
 def message_attributes(message: Message) -> dict[str, Any]:
-    """The attributes of a message that was read, for `Spans.start`."""
+    """Return the attributes of a consumed message, for `Spans.start`."""
     partition, offset = message.partition(), message.offset()
     return {
         "destination.partition.id": None if partition is None else str(partition),
@@ -144,7 +143,7 @@ def message_attributes(message: Message) -> dict[str, Any]:
 
 
 def _server(bootstrap_servers: str) -> _Attributes:
-    """The address of the broker, if only one is configured."""
+    """Return the broker's address, if only one is configured."""
     server = bootstrap_servers.strip().rpartition("://")[2]
     host, separator, port = server.rpartition(":")
     if not server or "," in server:
@@ -159,7 +158,7 @@ def _name(operation: str, topic: str | None) -> str:
 
 
 def key_text(key: Any) -> str | None:
-    """The key as text; None if there is none, or if it is no text."""
+    """Return the key as text, or None if it is missing or not text."""
     if isinstance(key, str):
         return key
     try:
@@ -169,19 +168,19 @@ def key_text(key: Any) -> str | None:
 
 
 def cause(error: BaseException) -> KafkaError | None:
-    """The KafkaError of a KafkaException."""
+    """Return a KafkaException's KafkaError, or None."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return first if isinstance(first, KafkaError) else None
 
 
 def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
-    """Set the status of the span, and ``error.type`` to the name of Kafka's error."""
+    """Set the span's status to error, and ``error.type`` to the Kafka error's name."""
     span.set_attribute("error.type", error.name())
     span.set_status(Status(StatusCode.ERROR, description or error.str()))
 
 
 def fail_with(span: Span, error: BaseException) -> None:
-    """Set the status of the span to an exception."""
+    """Set the span's status to an exception, and record the exception."""
     kafka_error = cause(error)
     if kafka_error is not None:
         fail(span, kafka_error)
@@ -193,7 +192,7 @@ def fail_with(span: Span, error: BaseException) -> None:
     span.record_exception(error)
 
 
-# -- contexts in the headers of records
+# -- contexts in record headers
 
 
 class _Getter(Getter[Sequence[Header]]):
@@ -218,7 +217,7 @@ _getter, _setter = _Getter(), _Setter()
 
 
 def _header_name(header: Any) -> str:
-    """The header's name; empty if the producer will refuse it."""
+    """Return the header's name; empty if the producer will reject the header."""
     return _text(header[0]) if isinstance(header, (tuple, list)) and len(header) == 2 else ""
 
 
@@ -230,7 +229,7 @@ def _text(value: Any) -> str:
 
 
 def copied(headers: Any) -> list[Header]:
-    """The headers of one record as a new list."""
+    """Return one record's headers as a new list."""
     if headers is None:
         return []
     if isinstance(headers, Mapping):
@@ -243,17 +242,17 @@ def copied(headers: Any) -> list[Header]:
 
 
 def context_names() -> set[str]:
-    """The names of headers that the configured propagator writes."""
+    """Return the names of the headers that the configured propagator writes."""
     return propagate.get_global_textmap().fields
 
 
 def extracted(headers: Sequence[Header]) -> Context:
-    """The context in the headers, without that of the caller."""
+    """Return the context in the headers, without the caller's context."""
     return propagate.extract(headers, Context(), _getter)
 
 
 def creation_context(headers: Sequence[Header]) -> SpanContext | None:
-    """The context in which a record was created; None if its headers have none."""
+    """Return a record's creation context, or None if its headers lack one."""
     if not headers:
         return None
     context = trace.get_current_span(extracted(headers)).get_span_context()
@@ -261,16 +260,16 @@ def creation_context(headers: Sequence[Header]) -> SpanContext | None:
 
 
 def injected(context: Context) -> list[Header]:
-    """The headers that carry the context."""
+    """Return the headers that carry the context."""
     headers: list[Header] = []
     propagate.inject(headers, context, _setter)
     return headers
 
 
 def merged(headers: list[Header], carried: list[Header]) -> list[Header]:
-    """The headers and those that carry a context, which replace others of the same name.
+    """Return the headers and the `carried` ones, which replace headers with the same names.
 
-    The first ``traceparent`` counts for a consumer, so one that is not valid must not stay.
+    A consumer reads the first ``traceparent``, so an invalid one must not stay.
     """
     names = {name for name, _ in carried}
     return [*(header for header in headers if _header_name(header) not in names), *carried]

@@ -1,4 +1,4 @@
-"""The metrics that statistics are exported as: their names, help and values."""
+"""The metrics that cykafka exports from statistics: their names, help and values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-# By the window's attribute: the label.
+# The window's attribute -> the label.
 QUANTILES = {
     "p50": "0.5",
     "p75": "0.75",
@@ -31,12 +31,12 @@ QUANTILES = {
     "p99": "0.99",
     "p99_99": "0.9999",
 }
-# A partition in these states is not assigned: what is known of its offsets is old.
+# In these states a partition is not assigned, so its offsets are outdated.
 _NOT_FETCHED = ("none", "stopping", "stopped")
 
 
 class ValueOf(NamedTuple, Generic[_T]):
-    """A metric of an object of the statistics; the name of a counter ends in ``_total``."""
+    """A metric of an object in the statistics. A counter's name ends in ``_total``."""
 
     name: str
     help: str
@@ -203,7 +203,7 @@ OF_BROKER: tuple[ValueOf[Broker], ...] = (
 
 
 class TopicTotals(NamedTuple):
-    """Totals of a topic, over all its partitions."""
+    """A topic's totals over all its partitions."""
 
     records_sent: int = 0
     bytes_sent: int = 0
@@ -320,17 +320,17 @@ OF_PARTITION: tuple[ValueOf[Partition], ...] = (
 
 
 class WindowSummary(NamedTuple):
-    """A metric of a window of the statistics."""
+    """A metric of a window in the statistics."""
 
     name: str
     help: str
     label: str
     """what the window belongs to: ``broker`` or ``topic``"""
     units: float
-    """units of the window in one unit of the metric"""
+    """window units per metric unit"""
 
 
-# By the window's attribute.
+# The window's attribute -> the metric.
 WINDOWS = {
     "queue_latency_us": WindowSummary(
         "cykafka_broker_queue_latency_seconds",

@@ -1,6 +1,6 @@
 """librdkafka's statistics as typed objects.
 
-Unknown fields are skipped, and missing ones have their default.
+Parsing skips unknown fields and sets missing fields to their defaults.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What was measured since the previous statistics.
+    """Measurements since the previous statistics.
 
-    The unit is that of the attribute: `Broker.rtt_us` has microseconds, `Broker.throttle_ms`
-    milliseconds, `Topic.batch_size` bytes, `Topic.batch_count` records. All values are 0 if
-    nothing was measured.
+    The attribute determines the unit: microseconds for `Broker.rtt_us`, milliseconds for
+    `Broker.throttle_ms`, bytes for `Topic.batch_size`, records for `Topic.batch_count`. Without
+    measurements all values are 0.
     """
 
     min: int = 0
@@ -76,7 +76,7 @@ class Broker(msgspec.Struct, frozen=True):
     state_age_us: int = msgspec.field(name="stateage", default=0)
     """microseconds since the state changed"""
     outbuf_requests: int = msgspec.field(name="outbuf_cnt", default=0)
-    """requests that wait to be sent"""
+    """requests that the client has not sent yet"""
     outbuf_records: int = msgspec.field(name="outbuf_msg_cnt", default=0)
     """records in those requests"""
     in_flight_requests: int = msgspec.field(name="waitresp_cnt", default=0)
@@ -87,51 +87,51 @@ class Broker(msgspec.Struct, frozen=True):
     bytes_sent: int = msgspec.field(name="txbytes", default=0)
     send_errors: int = msgspec.field(name="txerrs", default=0)
     retries: int = msgspec.field(name="txretries", default=0)
-    """requests that were sent again"""
+    """requests that librdkafka sent again"""
     send_idle_us: int = msgspec.field(name="txidle", default=-1)
-    """microseconds since the last send on this connection; -1 if there was none"""
+    """microseconds since the last send on this connection; -1 without a send"""
     request_timeouts: int = msgspec.field(name="req_timeouts", default=0)
     responses_received: int = msgspec.field(name="rx", default=0)
     bytes_received: int = msgspec.field(name="rxbytes", default=0)
     receive_errors: int = msgspec.field(name="rxerrs", default=0)
     unmatched_responses: int = msgspec.field(name="rxcorriderrs", default=0)
-    """responses without a request, mostly to requests that had timed out"""
+    """responses without a request, mostly because the request had timed out"""
     partial_responses: int = msgspec.field(name="rxpartial", default=0)
     """fetch responses that ended within a batch of records"""
     receive_idle_us: int = msgspec.field(name="rxidle", default=-1)
-    """microseconds since the last receive on this connection; -1 if there was none"""
+    """microseconds since the last receive on this connection; -1 without a receive"""
     requests: dict[str, int] = msgspec.field(name="req", default_factory=dict)
-    """requests sent, by their name"""
+    """requests sent, by request name"""
     decompression_growths: int = msgspec.field(name="zbuf_grow", default=0)
-    """how often a buffer for decompression was too small"""
+    """how often a decompression buffer was too small"""
     wakeups: int = 0
-    """rounds of the thread that serves this broker"""
+    """wake-ups of the thread that serves this broker"""
     connects: int = 0
-    """attempts to connect, also failed ones"""
+    """connection attempts, including failed attempts"""
     disconnects: int = 0
     queue_latency_us: Window = msgspec.field(name="int_latency", default_factory=Window)
-    """microseconds that records wait in the producer's queue, before their request is built"""
+    """microseconds that records wait in the producer's queue until librdkafka builds a request"""
     outbuf_latency_us: Window = msgspec.field(name="outbuf_latency", default_factory=Window)
-    """microseconds that requests wait to be written to the socket"""
+    """microseconds that requests wait until librdkafka writes them to the socket"""
     rtt_us: Window = msgspec.field(name="rtt", default_factory=Window)
     """microseconds from a request to its response"""
     throttle_ms: Window = msgspec.field(name="throttle", default_factory=Window)
-    """milliseconds that the broker asked the client to wait"""
+    """milliseconds that the broker told the client to wait"""
     partitions: dict[str, BrokerPartition] = msgspec.field(name="toppars", default_factory=dict)
     """by ``topic-partition``"""
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A partition. Offsets are -1001 if they are not known, leader epochs are -1."""
+    """A partition. An unknown offset is -1001, an unknown leader epoch is -1."""
 
     partition: int = -1
-    """-1 holds records whose partition is not chosen yet, because the topic is not known"""
+    """-1 holds records whose partition is not chosen yet, because the topic is unknown"""
     broker: int = -1
     """id of the broker that serves it"""
     leader: int = -1
     """id of the leader"""
     desired: bool = False
-    """whether the application asked for it"""
+    """whether the application requested it"""
     unknown: bool = False
     """whether the cluster's metadata lacks it"""
     queued_records: int = msgspec.field(name="msgq_cnt", default=0)
@@ -146,7 +146,7 @@ class Partition(msgspec.Struct, frozen=True):
     fetch_state: str = ""
     """``none``, ``stopping``, ``stopped``, ``offset-query``, ``offset-wait`` or ``active``, ..."""
     query_offset: int = -1001
-    """the logical offset that was asked for, such as -1 for the end"""
+    """the logical offset that the client requested, such as -1 for the end"""
     next_offset: int = -1001
     """the next offset to fetch"""
     app_offset: int = -1001
@@ -157,28 +157,28 @@ class Partition(msgspec.Struct, frozen=True):
     committed_offset: int = -1001
     committed_leader_epoch: int = -1
     eof_offset: int = -1001
-    """the end of the partition that was last reported"""
+    """the partition end that was last reported"""
     low_watermark: int = msgspec.field(name="lo_offset", default=-1001)
     high_watermark: int = msgspec.field(name="hi_offset", default=-1001)
     last_stable_offset: int = msgspec.field(name="ls_offset", default=-1001)
     lag: int = msgspec.field(name="consumer_lag", default=-1)
     """records after the committed offset, up to the high watermark, or with
-    ``isolation.level=read_committed`` up to the last stable offset; -1 if not known"""
+    ``isolation.level=read_committed`` up to the last stable offset; -1 if unknown"""
     stored_lag: int = msgspec.field(name="consumer_lag_stored", default=-1)
-    """the same after the stored offset: what the application has not read; -1 if not known"""
+    """the lag after the stored offset: records the application has not read; -1 if unknown"""
     leader_epoch: int = -1
     records_sent: int = msgspec.field(name="txmsgs", default=0)
     bytes_sent: int = msgspec.field(name="txbytes", default=0)
     records_received: int = msgspec.field(name="rxmsgs", default=0)
     bytes_received: int = msgspec.field(name="rxbytes", default=0)
     records: int = msgspec.field(name="msgs", default=0)
-    """records that the application produced (also those that are not sent yet), or received"""
+    """records that the application produced (including unsent records) or received"""
     outdated_records: int = msgspec.field(name="rx_ver_drops", default=0)
     """fetched records that a seek or a rebalance made useless"""
     in_flight_records: int = msgspec.field(name="msgs_inflight", default=0)
     """records on their way to or from the broker"""
     next_ack_sequence: int = msgspec.field(name="next_ack_seq", default=0)
-    """the next sequence number to be acknowledged; for idempotent producers"""
+    """the next sequence number that the broker acknowledges; for idempotent producers"""
     next_error_sequence: int = msgspec.field(name="next_err_seq", default=0)
     acked_record_id: int = msgspec.field(name="acked_msgid", default=0)
 
@@ -188,13 +188,13 @@ class Topic(msgspec.Struct, frozen=True):
 
     topic: str = ""
     age_ms: int = msgspec.field(name="age", default=0)
-    """milliseconds since the client uses it"""
+    """milliseconds since the client first used it"""
     metadata_age_ms: int = msgspec.field(name="metadata_age", default=0)
     """milliseconds since its metadata arrived"""
     batch_size: Window = msgspec.field(name="batchsize", default_factory=Window)
-    """bytes of the batches that were sent"""
+    """bytes per sent batch"""
     batch_count: Window = msgspec.field(name="batchcnt", default_factory=Window)
-    """records in the batches that were sent"""
+    """records per sent batch"""
     partitions: dict[int, Partition] = msgspec.field(default_factory=dict)
 
 
@@ -207,9 +207,9 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
     join_state: str = ""
     """``init``, ``wait-join``, ``wait-assign-call`` or ``steady``, for example"""
     rebalance_age_ms: int = msgspec.field(name="rebalance_age", default=0)
-    """milliseconds since the last rebalance; 0 if there was none"""
+    """milliseconds since the last rebalance; 0 before the first"""
     rebalances: int = msgspec.field(name="rebalance_cnt", default=0)
-    """assignments and revocations since the client began"""
+    """assignments and revocations since the client's creation"""
     rebalance_reason: str = ""
     assigned_partitions: int = msgspec.field(name="assignment_size", default=0)
 
@@ -226,14 +226,14 @@ class ProducerId(msgspec.Struct, frozen=True):
     may_produce: bool = msgspec.field(name="txn_may_enq", default=False)
     """whether a transaction is open"""
     producer_id: int = -1
-    """-1 if the broker has not given one"""
+    """-1 before the broker assigns one"""
     producer_epoch: int = -1
     assignments: int = msgspec.field(name="epoch_cnt", default=0)
-    """producer ids that the broker has given to this client"""
+    """number of producer ids that the broker has assigned to this client"""
 
 
 class FatalError(msgspec.Struct, frozen=True):
-    """The error after which the client is unusable."""
+    """The error that made the client unusable."""
 
     error: str = ""
     reason: str = ""
@@ -249,11 +249,11 @@ class Statistics(msgspec.Struct, frozen=True):
     type: str = ""
     """``producer`` or ``consumer``"""
     clock_us: int = msgspec.field(name="ts", default=0)
-    """microseconds of a monotonic clock, at which the statistics were made"""
+    """microseconds on a monotonic clock when librdkafka created the statistics"""
     time_s: int = msgspec.field(name="time", default=0)
     """seconds since the epoch"""
     age_us: int = msgspec.field(name="age", default=0)
-    """microseconds since the client was made"""
+    """microseconds since the client's creation"""
     waiting_callbacks: int = msgspec.field(name="replyq", default=0)
     """callbacks and events that wait for ``poll()``"""
     queued_records: int = msgspec.field(name="msg_cnt", default=0)
@@ -269,11 +269,11 @@ class Statistics(msgspec.Struct, frozen=True):
     bytes_received: int = msgspec.field(name="rx_bytes", default=0)
     records_sent: int = msgspec.field(name="txmsgs", default=0)
     record_bytes_sent: int = msgspec.field(name="txmsg_bytes", default=0)
-    """bytes of those records, with their framing"""
+    """bytes of those records, including framing"""
     records_received: int = msgspec.field(name="rxmsgs", default=0)
     record_bytes_received: int = msgspec.field(name="rxmsg_bytes", default=0)
     metadata_topics: int = msgspec.field(name="metadata_cache_cnt", default=0)
-    """topics in the cache of metadata"""
+    """topics in the metadata cache"""
     brokers: dict[str, Broker] = msgspec.field(default_factory=dict)
     """by name"""
     topics: dict[str, Topic] = msgspec.field(default_factory=dict)
@@ -286,7 +286,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(Statistics)
-# librdkafka writes these texts without escapes: client.id, and the texts of errors.
+# librdkafka does not escape these texts: client.id and error texts.
 _RAW_TEXT = re.compile(
     r'("(?:name|client_id|rebalance_reason|error|reason)": ")(.*?)'
     r'(?=", "(?:client_id|type|assignment_size|reason|cnt)": )',
@@ -295,13 +295,13 @@ _RAW_TEXT = re.compile(
 
 
 def parse(json: str | bytes) -> Statistics:
-    """Read statistics, as ``stats_cb`` gets them.
+    """Parse the statistics that ``stats_cb`` receives.
 
     Parameters
     ----------
     json : str or bytes
-        librdkafka's JSON. Fields that this version does not know are skipped. librdkafka does not
-        escape quotation marks in ``client.id`` and in error texts; this function still reads them.
+        librdkafka's JSON. Unknown fields are skipped. librdkafka does not escape quotation marks
+        in ``client.id`` and in error texts; this function still reads them.
 
     Returns
     -------
@@ -310,7 +310,7 @@ def parse(json: str | bytes) -> Statistics:
     Raises
     ------
     ValueError
-        The text is not JSON, or a field does not have its type; the error names the field.
+        The text is not JSON, or a field has the wrong type; the error names the field.
     """
     try:
         return _decoder.decode(json)

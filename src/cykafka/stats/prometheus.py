@@ -59,7 +59,7 @@ _CLIENT = ["client", "client_id", "type", "group"]
 
 
 class _Observations(NamedTuple):
-    """The measurements of all windows together."""
+    """The sum over all windows."""
 
     number: int = 0
     sum: int = 0
@@ -67,44 +67,44 @@ class _Observations(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """A client's newest statistics, and the totals that they lead to.
+    """A client's newest statistics, and the totals up to them.
 
-    A topic's or broker's totals continue as long as the client uses the topic or broker.
+    A topic's or broker's totals grow as long as the client uses the topic or broker.
     """
 
     statistics: Statistics
     group: str
     arrived_s: float
-    """time of a monotonic clock"""
+    """on a monotonic clock"""
     interval_s: float
     """seconds between the two newest statistics"""
     topics: dict[str, TopicTotals] = field(default_factory=dict)
     windows: dict[tuple[str, str], _Observations] = field(default_factory=dict)
-    """by the name of the window's attribute and the name of the topic or broker"""
+    """by the window's attribute and the name of the topic or broker"""
 
 
 class StatisticsCollector(Collector):
     """Exports the statistics of this process's clients to Prometheus.
 
-    All its methods may be called from any thread. In a forked child it begins without the clients
-    of the parent.
+    Any thread may call any method. In a forked child the collector begins without the parent's
+    clients.
 
     Parameters
     ----------
     registry : CollectorRegistry, optional
-        Where it registers itself; None registers it nowhere. Default: Prometheus's own registry.
+        The registry that the collector joins, by default Prometheus's own. None: it joins none.
     partitions : bool
-        Also export series of each partition. Off by default, because a client has ten of them for
-        each partition that it uses.
+        Whether to export series per partition, ten for each partition that a client uses. The
+        default is False.
     stale_after : float, optional
-        Seconds without new statistics after which a client's series vanish: the client was closed
-        or dropped, or ``poll()`` is not called. By default three intervals of the client's
-        statistics, and at least 60 s.
+        Seconds without new statistics after which the collector drops a client's series, because
+        the client was closed or the program does not call ``poll()``. The default is three of the
+        client's statistics intervals, and at least 60 s.
 
     Raises
     ------
     ValueError
-        `stale_after` is not positive, or the registry has such a collector already.
+        `stale_after` is not positive, or the registry already has such a collector.
     """
 
     def __init__(
@@ -125,32 +125,32 @@ class StatisticsCollector(Collector):
     def _begin(self) -> None:
         self._process = os.getpid()
         # A finalizer or a signal handler may close another client, whose statistics then arrive
-        # in a thread that has the lock.
+        # in a thread that holds the lock.
         self._lock = threading.RLock()
         self._clients: dict[str, _Snapshot] = {}
         self._unreadable = 0
 
     def _locked(self) -> threading.RLock:
-        """The lock. In a forked child it is a new one: a thread of the parent may have the old."""
+        """The lock; new in a forked child, because a thread of the parent may hold the old one."""
         if self._process != os.getpid():
             self._begin()
         return self._lock
 
     def instrument(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration of a client, with this collector added.
+        """Return a client's configuration with this collector added.
 
         Parameters
         ----------
         config : mapping
-            A client's configuration. Its ``group.id`` becomes the label ``group``. Its own
-            ``stats_cb`` is called after the collector; for a client of :mod:`cykafka.aio` it may
-            be a coroutine function.
+            A client's configuration. Its ``group.id`` becomes the ``group`` label. The collector
+            calls the configuration's own ``stats_cb`` after itself; for a :mod:`cykafka.aio`
+            client this may be a coroutine function.
 
         Returns
         -------
         dict
-            A copy with ``stats_cb``, and with ``statistics.interval.ms`` 5000 unless `config` has
-            its own.
+            A copy with ``stats_cb``, and with ``statistics.interval.ms`` 5000 unless `config` sets
+            it.
 
         Raises
         ------
@@ -176,12 +176,12 @@ class StatisticsCollector(Collector):
         return {"statistics.interval.ms": _INTERVAL_MS, **config, "stats_cb": callback}
 
     def __call__(self, json: str) -> None:
-        """Take a client's statistics; a ``stats_cb``. The label ``group`` stays empty.
+        """Take a client's statistics; a ``stats_cb``. The ``group`` label stays empty.
 
         Parameters
         ----------
         json : str
-            Statistics that cannot be read are logged, and counted as
+            The collector logs unreadable statistics, and counts them as
             ``cykafka_unreadable_statistics_total``.
         """
         self._take(json, "")
@@ -197,15 +197,15 @@ class StatisticsCollector(Collector):
         with self._locked():
             before = self._clients.get(statistics.name)
             if before is None:
-                self._live()  # forgets closed clients, also if nothing scrapes
+                self._live()  # forgets closed clients even if Prometheus does not scrape
             self._clients[statistics.name] = _next_snapshot(before, statistics, group, monotonic())
 
     def describe(self) -> Iterator[Metric]:
-        """The metrics without values, by which a registry finds duplicates."""
+        """Return the metrics without values, with which a registry finds duplicates."""
         return self._metrics([], 0)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of all clients, for the registry."""
+        """Return the metrics of all clients, for the registry."""
         with self._locked():
             clients, unreadable = self._live(), self._unreadable
         return self._metrics(clients, unreadable)
@@ -236,7 +236,7 @@ class StatisticsCollector(Collector):
             )
 
     def _live(self) -> list[_Snapshot]:
-        """The clients whose statistics still come; the others are forgotten. With the lock."""
+        """Return the clients whose statistics still arrive; forget the rest. Needs the lock."""
         now = monotonic()
         for name, client in list(self._clients.items()):
             limit = self._stale_after or max(_STALE_S, _STALE_INTERVALS * client.interval_s)
@@ -248,7 +248,7 @@ class StatisticsCollector(Collector):
 def _next_snapshot(
     before: _Snapshot | None, statistics: Statistics, group: str, arrived_s: float
 ) -> _Snapshot:
-    """The snapshot after these statistics."""
+    """Return the snapshot after these statistics."""
     earlier = before.statistics if before else Statistics()
     topics = {}
     for name, topic in statistics.topics.items():
@@ -258,13 +258,13 @@ def _next_snapshot(
     for key, window in _windows_of(statistics):
         seen = before.windows.get(key, _Observations()) if before else _Observations()
         windows[key] = _Observations(seen.number + window.count, seen.sum + window.sum)
-    # The first statistics come one interval after the client was made.
+    # The first statistics arrive one interval after the client's creation.
     interval_us = statistics.clock_us - earlier.clock_us if before else statistics.age_us
     return _Snapshot(statistics, group, arrived_s, max(0, interval_us) / 1e6, topics, windows)
 
 
 def _windows_of(statistics: Statistics) -> Iterator[tuple[tuple[str, str], Window]]:
-    """Every window, with the name of its attribute and the name of its topic or broker."""
+    """Yield every window, with its attribute's name and the name of its topic or broker."""
     objects: tuple[tuple[tuple[str, ...], dict[str, Broker] | dict[str, Topic]], ...] = (
         (("queue_latency_us", "outbuf_latency_us", "rtt_us", "throttle_ms"), statistics.brokers),
         (("batch_size", "batch_count"), statistics.topics),
@@ -276,10 +276,10 @@ def _windows_of(statistics: Statistics) -> Iterator[tuple[tuple[str, str], Windo
 
 
 def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
-    """Add what came since the earlier statistics, partition by partition.
+    """Add the growth since the earlier statistics, partition by partition.
 
-    A sum of the partitions would decrease when librdkafka forgets one of them, and Prometheus
-    would take that for a restart.
+    A sum over the partitions would decrease when librdkafka forgets one of them, and Prometheus
+    would mistake that for a restart.
     """
     sent = sent_bytes = received = received_bytes = outdated = 0
     for number, now in topic.partitions.items():
@@ -310,7 +310,7 @@ def _labels(client: _Snapshot) -> list[str]:
 
 
 def _brokers(client: _Snapshot) -> list[tuple[list[str], Broker]]:
-    # The internal one is no broker: librdkafka keeps partitions without a leader there.
+    # The internal entry is not a broker: librdkafka keeps partitions without a leader there.
     return [
         ([name], broker)
         for name, broker in client.statistics.brokers.items()
@@ -349,7 +349,7 @@ def _families(
 
 
 def _states(clients: list[_Snapshot]) -> Iterator[Metric]:
-    """The states by name; only the present state of each client has a series, with the value 1."""
+    """Yield the states by name: each client's current state has a series with the value 1."""
     group = GaugeMetricFamily(
         "cykafka_group_state",
         "The consumer's state in its group, in the labels.",
@@ -393,5 +393,5 @@ def _summaries(clients: list[_Snapshot]) -> Iterator[Metric]:
 
 
 def _quantile(window: Window, name: str) -> float:
-    """NaN without a measurement, as in other summaries of Prometheus."""
+    """Return NaN without a measurement, like other Prometheus summaries."""
     return float(getattr(window, name)) if window.count else float("nan")

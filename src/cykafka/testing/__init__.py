@@ -1,8 +1,8 @@
 """Kafka clusters for tests and demonstrations.
 
 `MockCluster` starts in milliseconds inside this process; `KafkaCluster` is real Kafka in separate
-Java processes. The pytest fixtures ``mock_cluster``, ``mock_cluster_factory``,
-``kafka_cluster``, ``kafka_cluster_3`` and ``kafka_cluster_factory`` come with the package (see
+Java processes. The package includes the pytest fixtures ``mock_cluster``,
+``mock_cluster_factory``, ``kafka_cluster``, ``kafka_cluster_3`` and ``kafka_cluster_factory`` (see
 `cykafka.testing.plugin`). `live_handles` counts the clients that a test has left open.
 """
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-# Type checkers would take any name for one of this module.
+# With __getattr__(), type checkers would accept any name of this module.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""``python -m cykafka.testing broker``: real Kafka for as long as the command runs."""
+"""``python -m cykafka.testing broker``: runs real Kafka until the command ends."""
 
 import sys
 

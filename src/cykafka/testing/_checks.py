@@ -1,4 +1,4 @@
-"""The requests that mock brokers answer, and checks of MockCluster's arguments."""
+"""The requests that mock brokers support, and checks of MockCluster's arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.near_miss import did_you_mean
 from cykafka._core.common.topic_names import is_topic_name
 
-# The requests that mock brokers answer: Kafka's name -> (key, lowest version, highest version).
+# The requests that mock brokers support: Kafka's name -> (key, lowest version, highest version).
 # librdkafka does not check versions against its implementation, so these are the limits of 2.15.1.
 APIS = {
     "Produce": (0, 0, 10),

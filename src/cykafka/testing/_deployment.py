@@ -1,4 +1,4 @@
-"""Creates a cluster's nodes: folder, ports, properties, formatted storage, processes."""
+"""Creates a cluster's nodes: directory, ports, properties, formatted storage, processes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _JAVA_OPTIONS = (*JAVA_OPTIONS, "-Xmx256m", "-Djava.awt.headless=true")
 
 
 class Deployment:
-    """The processes, ports and files of a cluster. The caller has to close it.
+    """A cluster's processes, ports and files. The caller must close the deployment.
 
     Parameters
     ----------
     count : int
         Number of nodes.
     port : int
-        Port of the first node's plain listener, 0 for free ones.
+        Port of the first node's plain listener; 0 for free ports.
     properties : mapping of str to object
         The user's broker settings.
     java_options : sequence of str
-        The user's options for Java.
+        The user's Java options.
     listeners : sequence of str
         The secured listeners of every node.
     users : sequence of str
@@ -62,8 +62,9 @@ class Deployment:
         self._java = java()
         self._classpath = classpath()
         self._options = (*_JAVA_OPTIONS, *java_options)
-        # Nobody takes over from a node alone, so a busy machine that halts it may not fence it.
-        # After a kill the next start waits until the old session has ended: it gets a short one.
+        # No other node can take over from a single node, so a long session keeps a busy machine
+        # from fencing it. A start after a kill waits until the old session ends, so later starts
+        # use a short session.
         self._first_start = (
             ("--override", f"{SESSION_TIMEOUT}=60000")
             if count == 1 and SESSION_TIMEOUT not in properties
@@ -96,7 +97,7 @@ class Deployment:
         return self._security.environment
 
     def client_config(self, listener: str, user: str | None) -> dict[str, str]:
-        """The settings of a client of a listener."""
+        """Return the client settings for a listener."""
         found = [
             endpoint.address
             for endpoints in self._endpoints
@@ -118,17 +119,17 @@ class Deployment:
             node.wait_ready()
 
     def close(self) -> None:
-        """Kill the nodes, remove the files and free the ports; does nothing in a forked child."""
+        """Kill the nodes, remove the files and free the ports. Does nothing in a forked child."""
         if self.owned:
             self._cleaning.close()
 
     @property
     def owned(self) -> bool:
-        """Whether this process made the deployment, and not the parent of a fork."""
+        """Whether this process created the deployment, not the parent of a fork."""
         return os.getpid() == self._owner
 
     def keep_logs(self) -> Path | None:
-        """Copy the nodes' logs into a folder that stays; None if there are none yet."""
+        """Copy the nodes' logs to a permanent directory; return None if there are none yet."""
         return copy_logs([node.log_path for node in self.nodes])
 
     def _node(self, id_: int, properties: Mapping[str, object], timeout: float) -> KafkaNode:
@@ -157,12 +158,13 @@ class Deployment:
         return self._group.start(command, log)
 
     def _format(self) -> None:
-        """Format the first node's storage, and give the others a copy under their own ids."""
+        """Format the first node's storage, and copy it to the other nodes with their own ids."""
         run_tool(
             "kafka-storage",
             *("format", "--cluster-id", kafka_uuid(), "--config", str(self._properties(1))),
             *self._security.format_arguments,
-            # In our group: if it outlived us, it would create the removed folder again.
+            # The tool joins the group: if it outlived this process, it would recreate the
+            # removed directory.
             process_group=self._group.number,
         )
         for node in self.nodes[1:]:
@@ -184,7 +186,7 @@ class Deployment:
 
 
 def copy_logs(paths: Sequence[Path]) -> Path | None:
-    """Copy the existing logs into a folder that stays; None if there are none."""
+    """Copy the existing logs to a permanent directory; return None if there are none."""
     logs = [path for path in paths if path.exists()]
     if not logs:
         return None

@@ -1,4 +1,4 @@
-"""Java on the machine, jars such as Kafka's in a cache, which Maven fills, and Kafka's tools."""
+"""Finds Java, caches jars such as Kafka's, which Maven fetches, and runs Kafka's tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = "default-jre-headless maven"
 OLDEST_JAVA = 17
 _VERSION_TIMEOUT_S = 60
 _FETCH_TIMEOUT_S = 600
-# Archives of classes that no Java has read for this long are removed.
+# Class archives that Java has not read for this long are removed.
 _UNUSED_S = 14 * 24 * 3600.0
 # For a fast start: compile early rather than well. Write no shared files.
 JAVA_OPTIONS = (
@@ -57,12 +57,12 @@ _log = logging.getLogger("cykafka.testing")
 
 
 def java() -> str:
-    """Path of a Java that runs the broker: JAVA_HOME's, else the one on the PATH.
+    """Return the path of a Java that runs the broker: from JAVA_HOME, else from the PATH.
 
     Raises
     ------
     NoBrokerError
-        If there is none, or only one that is too old.
+        If Java is missing or too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = (home and shutil.which("java", path=os.path.join(home, "bin"))) or shutil.which("java")
@@ -86,9 +86,9 @@ class Jars:
     title : str
         Their name in errors.
     pom : Path
-        Its dependencies of scope runtime are fetched, with their own dependencies.
+        Maven fetches its dependencies of scope runtime, with their own dependencies.
     folder : str
-        Their folder in the cache.
+        Their directory in the cache.
     needed : str
         Pattern of a jar that must be among them.
     """
@@ -99,16 +99,16 @@ class Jars:
     needed: str
 
     def fetch(self) -> Path:
-        """The folder with only the jars; Maven fills it if the cache lacks it.
+        """Return the directory with only the jars. Maven fills it if the cache lacks it.
 
         Raises
         ------
         NoBrokerError
-            If the jars are not there and cannot be fetched.
+            If the jars are missing and Maven cannot fetch them.
         """
         root = cache_folder() / self.folder
         jars = root / hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
-        if not jars.is_dir():  # a folder under its final name is complete
+        if not jars.is_dir():  # a directory with its final name is complete
             with locked(root, self.title):
                 if not jars.is_dir():
                     _fetch(self, root, jars)
@@ -119,18 +119,18 @@ KAFKA = Jars("Kafka", Path(__file__).with_name("pom.xml"), "kafka", "kafka_*.jar
 
 
 def classpath() -> str:
-    """The class path of Kafka's jars. Fetches the jars if the cache lacks them.
+    """Return the class path of Kafka's jars. Maven fetches them if the cache lacks them.
 
     Raises
     ------
     NoBrokerError
-        If the jars are not there and cannot be fetched.
+        If the jars are missing and Maven cannot fetch them.
     """
     return os.path.join(KAFKA.fetch(), "*")
 
 
 def cache_folder() -> Path:
-    """CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
+    """Return CYKAFKA_CACHE_DIR, else `cykafka` in XDG_CACHE_HOME, else in ~/.cache."""
     if chosen := os.environ.get("CYKAFKA_CACHE_DIR"):
         return Path(chosen).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -150,7 +150,7 @@ def locked(root: Path, title: str) -> Iterator[None]:
         ) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        # We hold the lock, so these scratch folders belong to runs that were killed.
+        # This process holds the lock, so these scratch directories belong to killed runs.
         for left_over in root.glob("scratch-*"):
             shutil.rmtree(left_over, ignore_errors=True)
         yield
@@ -164,7 +164,7 @@ def _fetch(wanted: Jars, root: Path, jars: Path) -> None:
         )
     _log.info("fetching %s with Maven into %s (once)", wanted.title, jars)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=root) as scratch:
-        # Maven sees a copy: it may write beside the pom.
+        # Maven may write beside the pom, so it gets a copy.
         pom = shutil.copy(wanted.pom, scratch)
         fetched = Path(scratch, "jars")
         try:
@@ -195,7 +195,7 @@ def _java_version(path: str) -> int:
 
 @cache
 def java_says(path: str) -> str:
-    """The output of ``java -version``.
+    """Return the output of ``java -version``.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def java_says(path: str) -> str:
 
 
 def apt_command(packages: str) -> str:
-    """The command that installs Debian packages."""
+    """Return the command that installs Debian packages."""
     sudo = "" if os.geteuid() == 0 else "sudo "
     install = f"{sudo}apt-get install --no-install-recommends {packages}"
     return f"{sudo}apt-get update && {install}"
@@ -219,28 +219,28 @@ def _advice() -> str:
     return f"install Java and Maven; on Debian or Ubuntu: {apt_command(_PACKAGES)}"
 
 
-# -- archives of loaded classes (Java's CDS), which shorten Java's start to a third
+# -- archives of loaded classes (Java's CDS), with which Java starts three times faster
 
 
 def archived_classes(
     java: str, jars: Path, run: Callable[[Sequence[str]], object] | None = None
 ) -> list[str]:
-    """Options that make Java load classes from an archive.
+    """Return options that make Java load classes from an archive.
 
     Parameters
     ----------
     java : str
-        Path of the Java.
+        Path of the Java program.
     jars : Path
-        The folder whose jars are the class path.
+        The directory whose jars are the class path.
     run : callable, optional
-        Makes a missing archive: runs Java with the given options until Java exits normally. It
+        Creates a missing archive: runs Java with the given options until Java exits normally. It
         may raise KafkaClusterError.
 
     Returns
     -------
     list of str
-        Empty if there is no archive, or if this Java cannot make one.
+        Empty if the archive is missing, or if this Java cannot create one.
     """
     archive = cache_folder() / "classes" / _classes_key(java, jars) / "classes.jsa"
     if not archive.exists() and run is not None:
@@ -250,10 +250,10 @@ def archived_classes(
                     _archive(archive, run)
         except NoBrokerError as error:  # the cache is read-only
             _log.info("%s", error)
-    # An empty file marks a Java that cannot make an archive.
+    # An empty file marks a Java that cannot create an archive.
     if not archive.exists() or archive.stat().st_size == 0:
         return []
-    # If Java cannot use an archive, it warns on standard output and continues without.
+    # If Java cannot use an archive, it warns on standard output and continues without it.
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
 
 
@@ -273,7 +273,7 @@ def _archive(archive: Path, run: Callable[[Sequence[str]], object]) -> None:
 
 
 def _classes_key(java: str, jars: Path) -> str:
-    """A hash of everything an archive depends on: Java rejects it when any of this changes."""
+    """Return a hash of all that an archive depends on: after a change Java rejects the archive."""
     found = (f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in jars.glob("*.jar"))
     text = "\n".join([java_says(java), *sorted(found)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -290,18 +290,18 @@ def run_tool(
     Parameters
     ----------
     name : str
-        Kafka's name of its script, or a Java class.
+        The script's name in Kafka, or a Java class.
     *args : str
         Its arguments.
     timeout : float, default 120.0
         Longest run in s.
     process_group : int, optional
-        The group that the tool joins; it ends with the group.
+        The group that the tool joins; the tool ends with the group.
 
     Raises
     ------
     KafkaClusterError
-        If it fails; the message has its output.
+        If the tool fails; the message contains its output.
     """
     if "." not in name and name not in _TOOLS:
         raise ValueError(f"name must be a Java class or one of {', '.join(_TOOLS)}, not {name!r}")

@@ -1,4 +1,4 @@
-"""A Kerberos KDC on loopback, from the programs of MIT Kerberos; it needs no privileges."""
+"""Runs a Kerberos KDC on loopback with MIT Kerberos's programs; needs no privileges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cykafka.testing._process import (
 
 _REALM = "CYKAFKA.TEST"
 _PACKAGES = "krb5-kdc krb5-admin-server krb5-user libsasl2-modules-gssapi-mit"
-# Debian's folders of the programs; they are not on every PATH.
+# Debian installs the programs in these directories, which are not on every PATH.
 _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 _PROGRAMS = ("krb5kdc", "kadmin.local", "kdb5_util", "kinit")
 _TIMEOUT_S = 60
@@ -36,11 +36,11 @@ class Kdc:
     Parameters
     ----------
     folder : Path
-        For its database, configuration and keytabs; the KDC creates it.
+        Directory for the database, configuration and keytabs; the KDC creates it.
     group : ProcessGroup
-        The group that its process joins.
+        The group that the KDC's process joins.
     cleaning : ExitStack
-        Gets the clean-up to do at the end.
+        Receives the clean-up to run at the end.
 
     Raises
     ------
@@ -99,15 +99,15 @@ class Kdc:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which the library of a client's process finds the KDC."""
+        """Environment variables with which a client's Kerberos library finds the KDC."""
         return {"KRB5_CONFIG": str(self.config)}
 
     def principal(self, name: str) -> str:
-        """The full name of a principal."""
+        """Return a principal's full name."""
         return f"{name}@{_REALM}"
 
     def keytab(self, name: str) -> Path:
-        """The file with the keys of a principal."""
+        """Return the file with a principal's keys."""
         return self._folder / f"{name.replace('/', '-')}.keytab"
 
     def add_principal(self, name: str) -> None:
@@ -121,7 +121,7 @@ class Kdc:
             raise KafkaClusterError(f"kadmin.local wrote no keytab for {name}")
 
     def start(self) -> None:
-        """Start the KDC and wait until it answers."""
+        """Start the KDC and wait until it accepts connections."""
         log = self._folder / "kdc.log"
         command = [self._programs["krb5kdc"], "-n", "-r", _REALM]
         process = self._group.start(command, log, self._environment())

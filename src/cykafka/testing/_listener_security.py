@@ -1,4 +1,4 @@
-"""Listeners with TLS and SASL: the settings of brokers and clients, and their files."""
+"""Listeners with TLS and SASL: settings for brokers and clients, and their files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MECHANISMS = {
 }
 _NAME = "localhost"
 _LOGIN = "org.apache.kafka.common.security"
-# The user's name is the certificate's common name.
+# Take the user's name from the certificate's common name.
 _COMMON_NAME = "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT"
 
 
 @dataclass(frozen=True)
 class Method:
-    """The security of a listener."""
+    """How a listener is secured."""
 
     protocol: str
     mechanism: str = ""
@@ -52,16 +52,16 @@ METHODS = {
 
 
 class Security:
-    """The secured listeners of a cluster, its users and their credentials.
+    """A cluster's secured listeners, its users and their credentials.
 
     Parameters
     ----------
     listeners : sequence of str
-        Names of `METHODS`.
+        Names from `METHODS`.
     users : sequence of str
-        Names of the users of every listener.
+        Names of the users, the same for every listener.
     folder : Path
-        Where the files go.
+        Directory for the files.
     """
 
     def __init__(self, listeners: Sequence[str], users: Sequence[str], folder: Path) -> None:
@@ -84,7 +84,7 @@ class Security:
         self._kdc: Kdc | None = None
 
     def start(self, group: ProcessGroup, cleaning: ExitStack) -> None:
-        """Make the certificates and start the Kerberos KDC, if a listener needs them."""
+        """Create the certificates and start the Kerberos KDC, if a listener needs them."""
         methods = self._listeners.values()
         if any(method.tls for method in methods):
             self._make_certificates()
@@ -98,7 +98,7 @@ class Security:
             self._kdc.start()
 
     def endpoints(self, ports: Mapping[str, int]) -> list[BrokerEndpoint]:
-        """The secured endpoints of one node, by the ports of its listeners."""
+        """Return one node's secured endpoints; `ports` maps listeners to ports."""
         return [
             # Kerberos needs names, not addresses.
             BrokerEndpoint(
@@ -130,7 +130,7 @@ class Security:
         ]
 
     def broker_properties(self) -> dict[str, str]:
-        """The brokers' settings of the listeners."""
+        """Return the brokers' settings for the listeners."""
         settings: dict[str, str] = {}
         for name, method in self._listeners.items():
             own: dict[str, str] = {}
@@ -152,7 +152,7 @@ class Security:
         return settings
 
     def client_config(self, listener: str, user: str | None) -> dict[str, str]:
-        """The settings of a client of a listener as a user, by default the first."""
+        """Return the settings for a listener's client, as a user; by default the first user."""
         method = self._listeners[listener]
         user = next(iter(self._passwords)) if user is None else user
         if user not in self._passwords:
@@ -218,7 +218,7 @@ class Security:
         authority.cert_pem.write_to_path(self._folder / "ca.pem")
         self._write(authority.issue_cert(_NAME, HOST), "server.pem")
         for user in self._passwords:
-            # Java refuses a certificate that has only a common name.
+            # Java rejects a certificate that has only a common name.
             self._write(authority.issue_cert(_NAME, common_name=user), f"{user}.pem")
 
     def _write(self, certificate: trustme.LeafCert, name: str) -> None:

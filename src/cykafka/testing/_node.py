@@ -1,4 +1,4 @@
-"""One broker of a KafkaCluster: a Java process that is started, stopped, killed and paused."""
+"""One KafkaCluster broker: a Java process that tests start, stop, kill and pause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINES_OF_TROUBLE = 4
 class KafkaNode:
     """One node of a `KafkaCluster`, broker and controller in one process.
 
-    A cluster creates its nodes. A node keeps its address and data over `kill`, `stop`, `start`.
+    A cluster creates its nodes. A node keeps its address and data across `kill`, `stop`, `start`.
     """
 
     def __init__(
@@ -61,26 +61,26 @@ class KafkaNode:
 
     @property
     def pid(self) -> int | None:
-        """The id of the node's process; None while the node is down."""
+        """The node's process id; None while the node is down."""
         return self._process.pid if self._process is not None and self.alive else None
 
     @property
     def alive(self) -> bool:
-        """Whether the process exists; a paused process does."""
+        """Whether the process exists, even if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def paused(self) -> bool:
-        """Whether the process was halted by `pause`."""
+        """Whether `pause` has halted the process."""
         return self._paused and self.alive
 
     @property
     def log_path(self) -> Path:
-        """The file with the broker's log, of all its starts."""
+        """The broker's log file, which covers all starts."""
         return self._log
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of the broker's log."""
+        """Return the last lines of the broker's log."""
         text = self._log.read_bytes().decode(errors="replace") if self._log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
@@ -90,15 +90,15 @@ class KafkaNode:
         Parameters
         ----------
         wait : bool, default True
-            Whether to wait until it serves clients. A node of several serves no clients before
-            the majority runs.
+            Whether to wait until the node serves clients. With several nodes, this happens only
+            when the majority runs.
 
         Raises
         ------
         KafkaClusterError
-            If it ends instead, or is not ready within the cluster's `start_timeout`.
+            If the node ends instead, or is not ready within the cluster's `start_timeout`.
         """
-        with self._starting:  # two brokers on one folder would destroy its data
+        with self._starting:  # two brokers in one directory would destroy its data
             if not self.alive:
                 self._log_begin = self._log.stat().st_size if self._log.exists() else 0
                 self._process = self._launch(self._log)
@@ -107,12 +107,12 @@ class KafkaNode:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until the node, which must have been started, serves clients.
+        """Wait until the node serves clients. Start the node first.
 
         Raises
         ------
         KafkaClusterError
-            If it has ended, or is not ready within the cluster's `start_timeout`.
+            If the node ends, or is not ready within the cluster's `start_timeout`.
         """
         process = self._process
         if process is None:
@@ -128,12 +128,13 @@ class KafkaNode:
                 raise KafkaClusterError(
                     f"node {self._id} was not ready within {self._timeout:g} s: {self._trouble()}"
                 )
-            time.sleep(_LOOK_S)  # there is no event for a growing file
+            time.sleep(_LOOK_S)  # a growing file causes no event
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Stop the node cleanly (SIGTERM): it hands its partitions over and closes its files.
+        """Stop the node cleanly (SIGTERM): it moves its leaderships and closes its files.
 
-        Without the majority of the nodes it cannot hand them over and takes long; then `kill` it.
+        Without a majority of running nodes the node cannot move them and takes long; then use
+        `kill`.
 
         Parameters
         ----------
@@ -143,7 +144,7 @@ class KafkaNode:
         Raises
         ------
         KafkaClusterError
-            If it has not ended by then; the node continues to run.
+            If the node does not end in time; it then continues to run.
         """
         if not self.alive:
             return
@@ -158,7 +159,7 @@ class KafkaNode:
             ) from None
 
     def kill(self) -> None:
-        """End the node at once (SIGKILL), as if its machine had failed."""
+        """Kill the node at once (SIGKILL), as if its machine had failed."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -170,7 +171,7 @@ class KafkaNode:
         self.start(wait=wait)
 
     def pause(self) -> None:
-        """Halt the process (SIGSTOP): connections stay, but the node answers no request.
+        """Halt the process (SIGSTOP): connections stay open, but the node does not respond.
 
         Raises
         ------
@@ -195,13 +196,13 @@ class KafkaNode:
         return self._process
 
     def _log_bytes(self) -> bytes:
-        """The log since the last start."""
+        """Return the log since the last start."""
         with self._log.open("rb") as file:
             file.seek(self._log_begin)
             return file.read()
 
     def _trouble(self) -> str:
-        """The errors in the log since the last start, in one line."""
+        """Return the errors in the log since the last start, on one line."""
         lines = self._log_bytes().decode(errors="replace").splitlines()
         found = [line.strip() for line in lines if _TROUBLE.match(line)] or lines[-1:]
         return " | ".join(found[:_LINES_OF_TROUBLE]) or "it logged nothing"

@@ -1,4 +1,4 @@
-"""Programs, processes that never outlive this one, ports for servers, and errors of clusters."""
+"""Runs programs, processes that never outlive this one; reserves ports; cluster errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, Self
 from cykafka._core.common.naming import public
 
 HOST = "127.0.0.1"
-# At the end of the pipe it kills the group and removes its folder. A dying process may still
-# write a file meanwhile, so it tries twice.
+# When the pipe closes, the keeper kills the group and removes its directory. A dying process may
+# still write a file until then, so the keeper removes the directory twice.
 _KEEPER = """
 read -r _
 kill -s KILL -- "-$1" 2>/dev/null
@@ -36,15 +36,16 @@ class NoBrokerError(KafkaClusterError):
 
 
 class ProcessGroup:
-    """A process group. When this process ends, the group is killed and its folder removed.
+    """A process group that ends with this process, with its directory.
 
     A keeper process waits at the other end of a pipe, which the kernel closes however this process
-    ends. This works in every thread; PR_SET_PDEATHSIG would fire when the forking thread ends.
+    ends. The keeper then kills the group and removes the directory. This works in every thread;
+    PR_SET_PDEATHSIG would fire when the forking thread ends.
 
     Parameters
     ----------
     folder : Path
-        The folder that is removed with the group.
+        The directory to remove with the group.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,13 +65,13 @@ class ProcessGroup:
 
     @property
     def number(self) -> int:
-        """The group's number, for `subprocess`: a process that joins ends with the group."""
+        """The group's number, for `subprocess`. A process that joins the group ends with it."""
         return self._anchor.pid
 
     def start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process of the group; its output is appended to `log`."""
+        """Start a process in the group; append its output to `log`."""
         with log.open("ab") as output:
             return subprocess.Popen(
                 command,
@@ -83,13 +84,13 @@ class ProcessGroup:
             )
 
     def close(self) -> None:
-        """Kill the group's processes and remove the folder; calling it again does nothing."""
+        """Kill the group's processes and remove the directory. A second call does nothing."""
         if self._pipe < 0:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.number, signal.SIGKILL)
         self.forget()
-        # The keeper kills the group again, so the number must not be free before the keeper ends.
+        # The keeper kills the group again, so the number must stay in use until the keeper ends.
         self._keeper.wait()
         self._anchor.wait()
 
@@ -111,7 +112,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def run_program(
     command: Sequence[str], timeout: float, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, without input; `stdout` of the result has its errors, too.
+    """Run a program without input until it ends. The result's `stdout` includes its errors.
 
     Parameters
     ----------
@@ -125,9 +126,9 @@ def run_program(
     Raises
     ------
     OSError
-        The program cannot be started.
+        The program cannot start.
     TimeoutExpired
-        It has not ended in time, and was killed.
+        The program did not end in time and was killed.
     """
     return subprocess.run(
         command,
@@ -143,7 +144,7 @@ def run_program(
 
 
 class Port:
-    """A loopback port that no other process gets, whether or not its server is running.
+    """A loopback port, reserved whether or not its server is running.
 
     The socket is bound and never listens. A server with SO_REUSEADDR, such as Java's, can
     therefore bind the port and listen, and the kernel never chooses it as a free port.
@@ -151,7 +152,7 @@ class Port:
     Parameters
     ----------
     number : int
-        The port, 0 for a free one.
+        The port; 0 for a free port.
 
     Raises
     ------

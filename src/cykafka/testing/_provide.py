@@ -1,9 +1,9 @@
-"""Sources of brokers for tests: an address, a container, or Java processes.
+"""Broker sources for tests: an address, a container, or Java processes.
 
-The processes of one test run can share brokers; the last process to leave stops them. The brokers
-belong to a keeper, a process beside the run. Its standard input is a named pipe that each user of
-the brokers holds open for writing. The keeper therefore reads end-of-file when the last user has
-left or crashed.
+The processes of one test run can share brokers, which stop when the last process leaves. The
+brokers belong to a keeper, a separate process. Its standard input is a named pipe that each user
+of the brokers holds open for writing. The keeper therefore reads end-of-file when the last user
+has left or crashed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _CONTAINER_CONTROLLER = "127.0.0.1:9093"
 _CONTAINER_READY = "Kafka Server started"
 _CONTAINER_TIMEOUT_S = 120
 _LOOK_S = 0.02
-# The keeper runs in the background, so that no process has to wait for it. The shell would
-# redirect its standard input, hence the copy on descriptor 3.
+# The keeper runs in the background, so its starter need not wait for it. The shell would redirect
+# the keeper's standard input, hence the copy on descriptor 3.
 _IN_BACKGROUND = '{ "$@" <&3 3<&- & } 3<&0'
 
 
 class ExternalCluster(RealCluster):
-    """Brokers that already run; a test cannot stop or pause them.
+    """Running brokers, which a test cannot stop or pause.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ class ExternalCluster(RealCluster):
 
 @contextmanager
 def any_cluster() -> Iterator[RealCluster]:
-    """One or more brokers, from the first source that has any.
+    """Open one or more brokers, from the first source that has any.
 
     Raises
     ------
     NoBrokerError
-        If no source has brokers; the message has the reason of each.
+        If every source lacks brokers; the message gives the reason for each source.
     """
     if address := os.environ.get(ADDRESS):
         yield ExternalCluster(address)
@@ -90,12 +90,12 @@ def any_cluster() -> Iterator[RealCluster]:
 
 @contextmanager
 def own_cluster(**options: Any) -> Iterator[KafkaCluster]:
-    """A KafkaCluster, for tests that kill nodes or choose the settings.
+    """Open a KafkaCluster, for tests that kill nodes or choose the settings.
 
     Raises
     ------
     NoBrokerError
-        If it cannot be started here, or the tests must use the brokers of an address.
+        If this machine cannot run it, or the tests must use the brokers at an address.
     """
     if address := os.environ.get(ADDRESS):
         raise NoBrokerError(
@@ -107,7 +107,7 @@ def own_cluster(**options: Any) -> Iterator[KafkaCluster]:
 
 @contextmanager
 def _container() -> Iterator[ExternalCluster]:
-    """One broker in a container, if testcontainers is installed and an engine answers."""
+    """Run one broker in a container, if testcontainers is installed and an engine responds."""
     try:
         import docker  # type: ignore[import,unused-ignore]
         from testcontainers.core.container import (  # type: ignore[import,unused-ignore]
@@ -120,7 +120,7 @@ def _container() -> Iterator[ExternalCluster]:
         raise NoBrokerError("testcontainers is not installed") from None
     try:
         docker.from_env().ping()
-    except Exception as error:  # every error of the engine's client means: no engine
+    except Exception as error:  # any error of the engine's client means: no engine
         raise NoBrokerError(f"no container engine answers: {error}") from None
     with Port() as port:
         endpoint = BrokerEndpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
@@ -151,7 +151,7 @@ class SharedCluster(ExternalCluster):
     Parameters
     ----------
     state : dict
-        State reported by the keeper: `servers`, and `logs`, the paths of their logs.
+        The state that the keeper reports: `servers`, and `logs`, the paths of their logs.
     """
 
     def __init__(self, state: dict[str, Any]) -> None:
@@ -159,23 +159,23 @@ class SharedCluster(ExternalCluster):
         self._logs = [Path(path) for path in state["logs"]]
 
     def keep_logs(self) -> Path | None:
-        """Copy the brokers' logs into a fresh folder that stays; None if there are none."""
+        """Copy the brokers' logs to a permanent directory; return None if there are none."""
         return copy_logs(self._logs)
 
 
 @contextmanager
 def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
-    """One cluster of `any_cluster` for all processes that name the same folder.
+    """Share one `any_cluster` among all processes that pass the same directory.
 
     Parameters
     ----------
     folder : Path
-        A folder of the run; created if missing.
+        A directory of the test run; created if missing.
 
     Raises
     ------
     NoBrokerError
-        The cluster cannot be started.
+        The cluster cannot start.
     """
     folder.mkdir(exist_ok=True)
     with _locked(folder):
@@ -187,7 +187,7 @@ def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
 
 
 def _join(folder: Path) -> int:
-    """Hold the keeper's pipe open; start a keeper if there is none."""
+    """Open the keeper's pipe for writing; start a keeper if none runs."""
     pipe = folder / "users"
     if not pipe.exists():
         os.mkfifo(pipe)
@@ -207,14 +207,14 @@ def _join(folder: Path) -> int:
             stdout=log,
             stderr=log,
             check=True,
-            start_new_session=True,  # Ctrl-C is for the run; its end ends the keeper
+            start_new_session=True,  # Ctrl-C must reach only the run, whose end ends the keeper
         )
     os.close(reader)
     return user
 
 
 def _state(folder: Path, user: int) -> dict[str, Any]:
-    """The state that the keeper reports once it has started the brokers."""
+    """Wait for and return the state that the keeper reports after the brokers' start."""
     path = folder / "state"
     pipe = poll()
     pipe.register(user, 0)
@@ -230,7 +230,7 @@ def _state(folder: Path, user: int) -> dict[str, Any]:
 
 
 def _keep(folder: Path) -> None:
-    """Run a cluster until its last user has left: the keeper's main function."""
+    """The keeper's main function: runs a cluster until its last user leaves."""
 
     def say(**state: Any) -> None:
         scratch = folder / "state.new"
@@ -248,7 +248,7 @@ def _keep(folder: Path) -> None:
 
 
 def _is_left(folder: Path) -> bool:
-    """Wait until the last user closes the pipe; False if another user has come since."""
+    """Wait until the last user closes the pipe; return False if another user joined since."""
     os.read(0, 1)
     with _locked(folder):
         os.set_blocking(0, False)

@@ -1,4 +1,4 @@
-"""The settings of a test broker, which is small, starts fast and detects failures fast."""
+"""Settings for a test broker that is small, starts fast and detects failures fast."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# The listener of the other nodes, the command line tools and plain clients; without
-# authentication, and as a super user.
+# The listener for other nodes, the command line tools and plain clients. It does not authenticate
+# clients, and treats them as super users.
 PLAINTEXT = "plaintext"
 _CONTROLLER = "CONTROLLER"
-# How long a broker may be silent, until the controller fences it.
+# How long a broker may be silent before the controller fences it.
 SESSION_TIMEOUT = "broker.session.timeout.ms"
 
 
@@ -28,7 +28,7 @@ class BrokerEndpoint:
 
     @property
     def listener(self) -> str:
-        """Kafka's name of the listener."""
+        """The listener's name in Kafka."""
         return self.name.upper()
 
     @property
@@ -48,15 +48,15 @@ def server_properties(
     endpoints: Sequence[BrokerEndpoint],
     controllers: Mapping[int, str],
 ) -> dict[str, str]:
-    """The properties of one node.
+    """Return one node's properties.
 
     Parameters
     ----------
     node : int
-        Its id.
+        The node's id.
     data : Path or str
-        The folder for its records.
-    endpoints : sequence of Endpoint
+        The directory for its records.
+    endpoints : sequence of BrokerEndpoint
         Its listeners.
     controllers : mapping of int to str
         ``host:port`` of the controllers, by id.
@@ -78,12 +78,12 @@ def server_properties(
         ),
         "inter.broker.listener.name": PLAINTEXT.upper(),
         "log.dirs": data,
-        # A group starts with its first member; a test does not wait for more.
+        # A group starts with its first member, without waiting for more.
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
         "group.consumer.min.session.timeout.ms": 1000,
         "group.consumer.min.heartbeat.interval.ms": 100,
-        # Members learn of changes, and dead members are detected, faster than a test ends.
+        # Members learn of changes, and brokers detect dead members, before a test times out.
         "group.consumer.heartbeat.interval.ms": 500,
         "group.consumer.session.timeout.ms": 6000,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
@@ -98,19 +98,19 @@ def server_properties(
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
         # Brokers would soon delete records whose timestamps are more than 7 days old. A user's
-        # log.retention.ms or .minutes wins over the hours.
+        # log.retention.ms or .minutes takes precedence over the hours.
         "log.retention.hours": -1,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,  # per cleaner thread, of a small heap
         # The cluster detects a killed broker within about two seconds.
         "broker.heartbeat.interval.ms": 300,
         SESSION_TIMEOUT: 2000,
-        # KafkaCluster's start_timeout says how long a node may take.
+        # KafkaCluster's start_timeout limits a node's start.
         "initial.broker.registration.timeout.ms": 2**31 - 1,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1000,
         "controller.quorum.election.backoff.max.ms": 300,
         "replica.lag.time.max.ms": 3000,
-        # Supports ACLs; without an ACL every client is allowed.
+        # Supports ACLs; resources without an ACL allow every client.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "true",
@@ -128,7 +128,7 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def kafka_uuid() -> str:
-    """A random id in Kafka's format: 22 characters of base64."""
+    """Return a random id in Kafka's format: 22 characters of base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):  # the tools would read it as an option
@@ -139,7 +139,7 @@ def _escaped(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    # A leading blank would count as part of the separator.
+    # Java would read a leading blank as part of the separator.
     text = f"\\{text}" if text[:1].isspace() else text
     return "".join(char if char.isascii() else _unicode_escape(char) for char in text)
 

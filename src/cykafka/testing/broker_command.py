@@ -1,4 +1,4 @@
-"""The commands of ``python -m cykafka.testing`` and their options."""
+"""The ``python -m cykafka.testing`` commands and their options."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ app = App(
 
 
 def add_broker(app: App, prog: str) -> None:
-    """Add the command ``broker`` to a command line.
+    """Add the ``broker`` command to a command line.
 
     Parameters
     ----------
     app : App
     prog : str
-        The name of the program, for errors and examples.
+        The program's name, for errors and examples.
     """
     app.command(
         _broker(prog),
@@ -140,7 +140,7 @@ def _serve(
     java: Sequence[str],
     command: Sequence[str],
 ) -> int:
-    from cykafka.testing.kafka import KafkaCluster  # importing it can be interrupted, too
+    from cykafka.testing.kafka import KafkaCluster  # Ctrl-C can also interrupt the import
 
     count = "1 node" if nodes == 1 else f"{nodes} nodes"
     print(f"starting {count} of Kafka ...", file=sys.stderr)

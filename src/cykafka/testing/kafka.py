@@ -31,10 +31,10 @@ _FIRST_TIMEOUT_S = 120.0
 _MAX_PORT = 2**16 - 1
 _MAX_PARTITIONS = 10_000
 _TOPIC_TIMEOUT_S = 60.0
-# A client that waits for a controller learns of it with its next request.
+# A client learns of a new controller only with its next request, so keep requests short.
 _REQUEST_TIMEOUT_S = 10.0
 _LOOK_S = 0.02
-# A cluster without a controller for now, as on a busy machine.
+# Errors while a cluster has no controller, as on a busy machine.
 _PASSING = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
@@ -317,7 +317,7 @@ class KafkaCluster(RealCluster):
 
 
 def _use_once(java_options: Sequence[str]) -> None:
-    """Run a broker that uses every feature a little, and stop it normally."""
+    """Run a broker, use each feature once, and stop the broker normally."""
     broker = Deployment(1, 0, {}, java_options, (), (), _FIRST_TIMEOUT_S)
     try:
         broker.start()
@@ -381,7 +381,7 @@ def _serves(admin: AdminClient, topic: str, partitions: int) -> bool:
 
 
 def _knows(address: str, topic: str, partitions: int) -> bool:
-    # A client that knows the other brokers would ask any of them, so use a new client each time.
+    # A client that knows the other brokers could query any of them, so use a new client each time.
     with Producer({"bootstrap.servers": address, "log_level": 0}) as client:
         try:
             found = client.list_topics(timeout=_TOPIC_TIMEOUT_S).topics.get(topic)

@@ -1,11 +1,11 @@
 """pytest fixtures for Kafka clusters, registered by the package's ``pytest11`` entry point.
 
-pytest imports this module in every run, so it loads the client only when a fixture is used.
+pytest imports this module in every run, so it loads the client only when a test uses a fixture.
 
-Real brokers come from the address in ``CYKAFKA_TEST_BOOTSTRAP``; else from a container, where
-testcontainers is installed and an engine answers; else they are Java processes (see
-`cykafka.testing.KafkaCluster`). A test that asks for brokers where there are none is skipped
-with the reason, or fails if ``CYKAFKA_REQUIRE_BROKER=1``.
+The fixtures take real brokers from the first available source: the address in
+``CYKAFKA_TEST_BOOTSTRAP``; a container, if testcontainers is installed and an engine responds;
+Java processes (see `cykafka.testing.KafkaCluster`). If brokers are unavailable, a test that needs
+them is skipped with the reason, or fails if ``CYKAFKA_REQUIRE_BROKER=1``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT_BY_WORKER = "cykafka_logs"
 
 @pytest.fixture
 def mock_cluster_factory() -> Iterator[Callable[..., MockCluster]]:
-    """A function with MockCluster's arguments; its clusters are closed after the test."""
+    """A function that creates MockClusters from their arguments and closes them after the test."""
     from cykafka.testing.cluster import MockCluster
 
     with ExitStack() as clusters:
@@ -45,7 +45,7 @@ def mock_cluster_factory() -> Iterator[Callable[..., MockCluster]]:
 
 @pytest.fixture
 def mock_cluster(mock_cluster_factory: Callable[..., MockCluster]) -> MockCluster:
-    """A new MockCluster with one broker, closed after the test."""
+    """A new MockCluster with one broker. It is closed after the test."""
     return mock_cluster_factory()
 
 
@@ -81,7 +81,7 @@ def kafka_cluster_3(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 def kafka_cluster_factory(
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., KafkaCluster]]:
-    """A function with KafkaCluster's arguments; its clusters are closed after the module."""
+    """A function that creates KafkaClusters from their arguments; closes them after the module."""
     from cykafka.testing._provide import own_cluster
 
     with ExitStack() as clusters:
@@ -93,7 +93,7 @@ def kafka_cluster_factory(
 
 
 def no_broker(reason: Exception) -> NoReturn:
-    """Skip the test because there is no broker, or fail it with CYKAFKA_REQUIRE_BROKER=1."""
+    """Skip a test that lacks a broker, or fail it with CYKAFKA_REQUIRE_BROKER=1."""
     if os.environ.get("CYKAFKA_REQUIRE_BROKER") == "1":
         pytest.fail(f"CYKAFKA_REQUIRE_BROKER=1, but: {reason}", pytrace=False)
     pytest.skip(f"no broker: {reason}")
@@ -113,14 +113,14 @@ def _started(request: pytest.FixtureRequest, starting: AbstractContextManager[C]
         yield cluster
         if request.session.testsfailed > failed_before and (kept := cluster.keep_logs()):
             request.config.stash.setdefault(_KEPT, []).append(kept)
-            if hasattr(request.config, "workeroutput"):  # hand the path to the worker's controller
+            if hasattr(request.config, "workeroutput"):  # pass the path to the worker's controller
                 folders = request.config.workeroutput.setdefault(_KEPT_BY_WORKER, [])
                 folders.append(str(kept))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """Collect the paths of the logs that a worker of pytest-xdist has kept."""
+    """Collect the log paths that a pytest-xdist worker has kept."""
     folders = getattr(node, "workeroutput", {}).get(_KEPT_BY_WORKER, [])
     node.config.stash.setdefault(_KEPT, []).extend(map(Path, folders))
 
@@ -128,6 +128,6 @@ def pytest_testnodedown(node: Any, error: object | None) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print the folders of the brokers' logs when tests failed."""
+    """Print the directories of the brokers' logs if tests failed."""
     for folder in config.stash.get(_KEPT, []):
         terminalreporter.write_line(f"logs of Kafka brokers: {folder}")

@@ -1,1 +1,1 @@
-"""The connection to the brokers, and requests for administration."""
+"""The connection to the brokers, and administrative requests."""

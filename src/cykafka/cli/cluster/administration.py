@@ -1,4 +1,4 @@
-"""The common parts of administrative commands: options, a client, outcomes, consent and names."""
+"""Common parts of administrative commands: options, a client, outcomes, consent and names."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ DryRun = Annotated[Flag, Parameter(help="print what would happen, and change not
 
 
 class Outcomes:
-    """Collects the failures of requests with many items, and prints each on standard error.
+    """Collects failures from requests with many items, and prints each on standard error.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Outcomes:
     def __init__(self, *, shown: bool = True) -> None:
         self.failures = 0
         self.errors: dict[object, list[str]] = {}
-        """what failed, for each group or partition that lacks an answer; None for the others"""
+        """what failed, per group or partition without a result; None for other failures"""
         self._shown = shown
 
     def of(self, action: str, future: Future[_T], about: _About = None) -> _T | None:
@@ -163,7 +163,7 @@ class Cluster:
         Parameters
         ----------
         patterns : sequence of str
-            Names, or patterns with ``*``, ``?`` and ``[...]``; all topics if there are none.
+            Names, or patterns with ``*``, ``?`` and ``[...]``. An empty sequence matches all.
         internal : bool
             Whether patterns also match internal topics.
 
@@ -234,7 +234,7 @@ class Cluster:
     def ends(
         self, partitions: Sequence[TopicPartition], outcomes: Outcomes
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offset of each partition, and the offset after its last record."""
+        """Return each partition's first offset, and the offset after its last record."""
         first = self.offsets(partitions, OffsetSpec.earliest(), outcomes)
         last = self.offsets(first, OffsetSpec.latest(), outcomes)
         return {partition: (first[partition].offset, last[partition].offset) for partition in last}
@@ -332,8 +332,8 @@ def select(
     Parameters
     ----------
     patterns : sequence of str
-        Names, or patterns with ``*``, ``?`` and ``[...]``; all names if there are none. A group
-        may have such a name itself; then the pattern selects that group alone.
+        Names, or patterns with ``*``, ``?`` and ``[...]``. An empty sequence selects all names. If
+        a pattern is itself a name, it selects only that name.
     names : sequence of str
     kind : str
         The kind of the names, for the error.
@@ -374,10 +374,10 @@ def has_code(error: BaseException, *codes: int) -> bool:
 
 
 def word(member: Enum) -> str:
-    """The name of a member as the command line writes it, such as ``cluster-action``."""
+    """Return an enum member's name as the command line writes it, such as ``cluster-action``."""
     return member.name.lower().replace("_", "-")
 
 
 def texts(values: Mapping[str, Any]) -> str:
-    """Names and values on one line."""
+    """Return names and values on one line."""
     return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -1,13 +1,13 @@
-"""The options by which every command finds its brokers, and clients with these options.
+"""The options with which every command finds its brokers, and clients with these options.
 
 If several places set a property, the first one in this order takes precedence:
 
 1. ``-b`` and ``-X`` on the command line
-2. the file of ``-F``
-3. the profile of ``--profile``
+2. the ``-F`` file
+3. the ``--profile`` profile
 4. the variable ``CYKAFKA_BOOTSTRAP_SERVERS``
-5. the profile of the variable ``CYKAFKA_PROFILE``, or else the profile ``default``; not read if
-   the command line has ``-F`` or ``--profile``
+5. the profile that the variable ``CYKAFKA_PROFILE`` names, or else the profile ``default``; not
+   read if the command line has ``-F`` or ``--profile``
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SLICE_S = 0.5
 _TELL_AGAIN_S = 30.0
 # librdkafka's level for emergencies only. The commands report errors themselves.
 _QUIET = 0
-# Waiting does not help against these errors.
+# Errors that persist, so that waiting does not help.
 _FINAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _ADDRESS = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^/\s]+", re.IGNORECASE)
 # Java client properties, and librdkafka's replacements.
@@ -111,12 +111,12 @@ class Connection:
         return merged
 
     def explicit(self) -> dict[str, str]:
-        """The properties that the command line names, with those of ``-F`` and ``--profile``.
+        """Return the properties from the command line, ``-F`` and ``--profile``.
 
         Raises
         ------
         UsageError
-            A file is not valid, or librdkafka refuses a property.
+            A file is not valid, or librdkafka rejects a property.
         """
         return _merged(self._explicit())
 
@@ -164,7 +164,7 @@ class Connection:
 
 
 ConnectionOptions = Annotated[Connection | None, Parameter(name="*")]
-"""The annotation of a command's parameter: ``connection: ConnectionOptions = None``."""
+"""Annotates a command's parameter: ``connection: ConnectionOptions = None``."""
 
 
 class Brokers:
@@ -186,44 +186,44 @@ class Brokers:
         self.timeout = timeout
         self._told_at = -_TELL_AGAIN_S
         self.heard: KafkaError | None = None
-        """The last error of a connection."""
+        """The last connection error."""
         self.tell: Callable[[str], None] | None = None
-        """Called with a text when no broker is reachable any more."""
+        """Called with a text when all brokers become unreachable."""
 
     @property
     def servers(self) -> str:
-        """The addresses that the user gave."""
+        """The addresses from the user."""
         return str(self.config[_SERVERS])
 
     def producer(self, **properties: Any) -> Producer:
-        """A producer; `properties` have priority over the user's.
+        """Create a producer. `properties` take precedence over the user's.
 
         Raises
         ------
         UsageError
-            librdkafka refuses the configuration.
+            librdkafka rejects the configuration.
         """
         return self._made(Producer, properties)
 
     def consumer(self, **properties: Any) -> Consumer:
-        """A consumer; `properties` have priority over the user's.
+        """Create a consumer. `properties` take precedence over the user's.
 
         Raises
         ------
         UsageError
-            librdkafka refuses the configuration.
+            librdkafka rejects the configuration.
         """
         return self._made(Consumer, properties)
 
     def admin(self, **properties: Any) -> AdminClient:
-        """An administrative client; `properties` have priority over the user's.
+        """Create an administrative client. `properties` take precedence over the user's.
 
         Raises
         ------
         UsageError
-            librdkafka refuses the configuration.
+            librdkafka rejects the configuration.
         """
-        from cykafka.admin import AdminClient  # the commands for records do not need it
+        from cykafka.admin import AdminClient  # commands for records do not need it
 
         return self._made(AdminClient, properties)
 
@@ -234,7 +234,7 @@ class Brokers:
             raise UsageError(reason(error)) from None
 
     def hear(self, error: KafkaError) -> None:
-        """Remember an error of a connection; an ``error_cb``."""
+        """Remember a connection error; an ``error_cb``."""
         # An error about one broker contains the cause. An error about all brokers does not.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.heard = error

@@ -1,4 +1,4 @@
-"""Consumer group lag: committed offsets, and the ends of partitions."""
+"""Consumer group lag: committed offsets and partition ends."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Position:
     committed: int | None = None
     """the committed offset; None if there is none"""
     end: int | None = None
-    """the offset after the last record; None if it is not known"""
+    """the offset after the last record; None if unknown"""
     member_id: str | None = None
-    """the member that has the partition"""
+    """the member that reads the partition"""
     client_id: str | None = None
-    """the client of that member"""
+    """that member's client id"""
     error: str | None = None
 
     @property
@@ -62,7 +62,7 @@ def list_groups(
     states: set[ConsumerGroupState] | None = None,
     types: set[ConsumerGroupType] | None = None,
 ) -> dict[str, ConsumerGroupListing]:
-    """The groups of the cluster, sorted by name; all states and types if these are None."""
+    """Return the cluster's groups, sorted by name; None selects all states or types."""
     answer = cluster.admin.list_consumer_groups(
         states=states, types=types, request_timeout=cluster.timeout
     ).result()
@@ -143,20 +143,20 @@ def find_positions(
     has_topic: Callable[[str], bool] = lambda topic: True,
     wait: bool = True,
 ) -> list[Position]:
-    """The positions of groups in the partitions that they have committed or are assigned.
+    """Return groups' positions in the partitions that they have committed or are assigned.
 
     Parameters
     ----------
     cluster : Cluster
     groups : sequence of str
     descriptions : mapping
-        The descriptions of these groups; without one, no members are known.
+        The groups' descriptions. The members of a group without one are unknown.
     outcomes : Outcomes
-        Gets the failures. Those of partitions are also in the positions.
+        Collects the failures. The positions also contain their partitions' failures.
     has_topic : callable
-        Whether positions in a topic are wanted.
+        Returns whether to include a topic.
     wait : bool
-        Wait for partitions that have no leader now.
+        Wait for partitions that currently lack a leader.
     """
     offsets = _committed(cluster, groups, outcomes)
     members = {name: _members(description) for name, description in descriptions.items()}
@@ -207,9 +207,9 @@ def _trouble(cluster: Cluster, place: TopicPartition) -> str | None:
 def sum_positions(
     found: Iterable[Position],
 ) -> tuple[int | None, int | None, int | None, int | None]:
-    """Committed offsets, ends, lag and greatest lag of the partitions that have a lag.
+    """Return the sums of committed offsets, ends and lags, and the greatest lag.
 
-    All are None if no partition has one.
+    Partitions without a lag do not count. If all lack a lag, all values are None.
     """
     known = [
         (position.committed, position.end, position.lag)

@@ -15,7 +15,7 @@ __all__ = ["profile_file", "read_file", "read_profile", "read_text", "resolve"]
 
 
 def profile_file() -> Path:
-    """``cykafka/config.toml`` in ``$XDG_CONFIG_HOME``, or else in ``~/.config``."""
+    """Return ``cykafka/config.toml`` in ``$XDG_CONFIG_HOME``, or else in ``~/.config``."""
     # The XDG specification says to ignore relative paths.
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     base = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
@@ -23,20 +23,20 @@ def profile_file() -> Path:
 
 
 def read_profile(name: str | None) -> dict[str, str]:
-    """The properties of a profile.
+    """Return a profile's properties.
 
     Parameters
     ----------
     name : str or None
-        The profile; the profile ``default`` if None, which may be missing.
+        The profile. None reads the profile ``default``, which may be missing.
 
     Raises
     ------
     UsageError
-        There is no such profile, or the file is not valid.
+        The profile does not exist, or the file is not valid.
     """
     path = profile_file()
-    # os.path.exists is false for a home of another user, where Path.exists raises.
+    # In another user's home os.path.exists returns False, but Path.exists raises.
     if not os.path.exists(path):
         if name is None:
             return {}
@@ -54,7 +54,7 @@ def read_profile(name: str | None) -> dict[str, str]:
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """The properties in a file: TOML if its name ends in .toml, lines ``key=value`` otherwise.
+    """Return a file's properties: TOML if its name ends in .toml, else lines ``key=value``.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def read_file(path: Path) -> dict[str, str]:
         if not text or text[0] in "#!":
             continue
         key, separator, value = text.partition("=")
-        if not separator or not key.strip():  # the line may be a secret: do not show it
+        if not separator or not key.strip():  # it may be a secret: do not show it
             raise UsageError(f"{path}, line {number}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
     return properties
@@ -78,8 +78,8 @@ def read_file(path: Path) -> dict[str, str]:
 def resolve(key: str, value: str) -> str:
     """Return the value that a text refers to.
 
-    ``@FILE`` means the content of a file, without the newline at its end. ``env:NAME`` means an
-    environment variable. ``@@`` at the beginning stands for one ``@``.
+    ``@FILE`` means a file's content, without the final newline. ``env:NAME`` means an environment
+    variable. ``@@`` at the beginning stands for one ``@``.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def resolve(key: str, value: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that the user names.
+    """Return the text of a file that the user names.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def read_text(path: Path) -> str:
         The file is not readable, or not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")  # editors of Windows write a BOM
+        return path.read_text(encoding="utf-8-sig")  # Windows editors write a BOM
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
@@ -129,7 +129,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], where: str) -> dict[str, str]:
-    """TOML reads ``security.protocol = ...`` as nested tables; join their names again."""
+    """Join the names of nested tables, as which TOML reads ``security.protocol = ...``."""
     return {key: resolve(key, value) for key, value in _leaves(table, "", where)}
 
 

@@ -62,7 +62,7 @@ class Resources:
     """the cluster itself"""
 
     def all(self) -> list[tuple[ResourceType, str]]:
-        """The type and the name of each resource."""
+        """Return each resource's type and name."""
         return [
             *((ResourceType.TOPIC, name) for name in self.topic),
             *((ResourceType.GROUP, name) for name in self.group),
@@ -88,7 +88,7 @@ class Filter:
 
 
 def filters(resources: Resources | None, chosen: Filter | None) -> list[AclBindingFilter]:
-    """The filters for options: one for each combination; one for all rules if there is none.
+    """Return the options' filters: one per combination, or without options one for all rules.
 
     Parameters
     ----------
@@ -126,24 +126,24 @@ def bindings(
     producer: bool = False,
     consumer: bool = False,
 ) -> list[AclBinding]:
-    """The rules for options: one for each combination.
+    """Return the options' rules: one per combination.
 
     Parameters
     ----------
     resources : Resources or None
     principals, operations, hosts : sequence of str
-        All hosts if `hosts` is empty.
+        Empty `hosts` mean all hosts.
     prefixed : bool
-        The names are prefixes.
+        Whether the names are prefixes.
     deny : bool
-        The rules deny.
+        Whether the rules deny access.
     producer, consumer : bool
         Add the operations that a producer or a consumer needs.
 
     Raises
     ------
     UsageError
-        The options name no resource, no principal or no operation.
+        The options lack a resource, a principal or an operation.
     """
     named = (resources or Resources()).all()
     kinds = {kind for kind, _ in named}
@@ -244,7 +244,7 @@ def list_(
 def _found(
     cluster: Cluster, wanted: Sequence[AclBindingFilter], outcomes: Outcomes
 ) -> list[AclBinding]:
-    """The rules that filters select, sorted and each once."""
+    """Return the rules that filters select, sorted and unique."""
     futures = [
         cluster.admin.describe_acls(selection, request_timeout=cluster.timeout)
         for selection in wanted
@@ -340,7 +340,7 @@ def delete(
 def _deleted(
     cluster: Cluster, rules: Sequence[AclBinding], outcomes: Outcomes
 ) -> list[AclBinding]:
-    """Delete exactly these rules, whatever else matches meanwhile; return the deleted ones."""
+    """Delete exactly these rules, even if more match by now; return the deleted rules."""
     exact = {}
     for rule in rules:
         try:
@@ -348,7 +348,7 @@ def _deleted(
                 rule.restype, rule.name, rule.resource_pattern_type, rule.principal, rule.host,
                 rule.operation, rule.permission_type,
             )  # fmt: skip
-        except ValueError as error:  # a newer broker knows more kinds of rules
+        except ValueError as error:  # a newer broker may have other kinds of rules
             outcomes.fail(f"delete the rule: {_line(rule)}", str(error))
         else:
             exact[only] = rule

@@ -1,4 +1,4 @@
-"""``cykafka bench``: how fast a cluster takes records, returns them, and passes one on."""
+"""``cykafka bench``: measures how fast a cluster takes records, returns them, and passes one on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SLICE_S = 0.1
 
 @dataclass
 class Result:
-    """What one phase has measured.
+    """The measurements of one phase.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Result:
     latencies: list[float] = field(default_factory=list)
 
     def row(self) -> tuple[object, ...]:
-        """The cells of the table."""
+        """Return the table's cells."""
         seconds = max(self.seconds, 1e-9)
         times = sorted(self.latencies)
         return (
@@ -77,7 +77,7 @@ _COLUMNS = ("phase", "records", "seconds", "records_per_s", "mb_per_s", "p50_ms"
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The value that a share of the others does not exceed; None if there are no values.
+    """Return the value that a share of the values does not exceed, or None without values.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _used(
     replication_factor: int | None,
     outcomes: Outcomes,
 ) -> Iterator[str]:
-    """The topic to use: an existing one, or a new one that is deleted at the end."""
+    """Open the topic to use: an existing topic, or a new one, deleted at the end."""
     if topic is not None:
         if topic not in cluster.metadata.topics:
             raise Failed(f"there is no topic {topic!r}; without --topic the benchmark creates one")
@@ -189,7 +189,7 @@ def _used(
         _await_leaders(cluster, name, partitions)
         yield name
     finally:
-        # Ctrl-C may have ended the wait for the answer; then there may be a topic, too.
+        # Ctrl-C may have ended the wait for the response; then the topic may exist anyway.
         if not (created.done() and created.exception()):
             _delete(cluster, name, outcomes)
 
@@ -229,7 +229,7 @@ def _ends(cluster: Cluster, name: str) -> dict[TopicPartition, tuple[int, int]]:
 def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) -> Result:
     result = Result("produce")
     chunk = max(min(_CHUNK, _CHUNK_BYTES // size), 1)
-    # More than a batch, or zstd would find that its records repeat.
+    # More than a batch; otherwise zstd would detect the repeated records.
     copies = max(_POOL_BYTES // (chunk * size), 1)
     pool = memoryview(os.urandom(copies * chunk * size))
     flying: deque[Delivery] = deque()
@@ -266,7 +266,7 @@ def _produce(cluster: Cluster, name: str, records: int, size: int, quiet: bool) 
                     settle(flying.popleft())
             result.seconds = time.perf_counter() - started
     except BaseException:
-        producer.purge()  # or the close would wait for the records
+        producer.purge()  # otherwise the close would wait for the records
         raise
     finally:
         cluster.brokers.tell = None
@@ -321,7 +321,7 @@ def _consume(
 
 
 def _consumer(cluster: Cluster, **properties: object) -> Consumer:
-    """A consumer that only reads what it is assigned, and commits nothing."""
+    """Create a consumer that reads only its assigned partitions, and never commits."""
     settings = {"group.id": "cykafka-bench", "enable.auto.commit": False, **properties}
     return cluster.brokers.consumer(**settings)
 
@@ -350,7 +350,7 @@ def _round_trips(cluster: Cluster, name: str, count: int, size: int, quiet: bool
         consumer.assign([TopicPartition(name, 0, end)])
         with meter:
             began = time.perf_counter()
-            # The first record also waits for connections, so it does not count.
+            # The first record also waits for connections, so its latency is ignored.
             for number in range(count + 1):
                 if number == 1:
                     began = time.perf_counter()

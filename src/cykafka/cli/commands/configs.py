@@ -50,8 +50,8 @@ __all__ = [
 HIDDEN = "(hidden)"
 Kind = Literal["topic", "broker", "group"]
 
-# A change of these properties may make the brokers delete records. Those of a broker, which apply
-# to all topics without their own, have the prefix log. or log.cleaner.
+# Changing these properties may make the brokers delete records. The broker properties, which apply
+# to all topics that do not set their own, have the prefix log. or log.cleaner.
 _DROPS_RECORDS = frozenset(
     {"cleanup.policy", "delete.retention.ms", "local.retention.bytes", "local.retention.ms",
      "max.compaction.lag.ms", "remote.log.delete.on.disable", "retention.bytes", "retention.hours",
@@ -95,23 +95,23 @@ class Change:
         return removes or name in _DROPS_RECORDS
 
     def row(self, entry: ConfigEntry | None) -> tuple[str, str, str | None, str | None]:
-        """The property, the operation, the present value and the given one; secrets are hidden."""
+        """Return property, operation, current value and given value; hide secrets."""
         before = None if entry is None else shown(entry)
         value = HIDDEN if self.is_secret(entry) else self.value
         return (self.name, self.operation.name.lower(), before, value)
 
     def is_secret(self, entry: ConfigEntry | None) -> bool:
-        """Whether the given value may be a secret: the broker says so, or does not know."""
+        """Whether the given value may be a secret: the broker says so, or does not know it."""
         return self.value is not None and (entry is None or entry.is_sensitive)
 
 
 def parse_changes(options: ChangeOptions) -> list[Change]:
-    """The changes that a command line asks for.
+    """Return the changes that a command line requests.
 
     Raises
     ------
     UsageError
-        There are none, a text is not ``KEY=VALUE``, or a property has two changes.
+        Changes are missing, a text is not ``KEY=VALUE``, or a property has two changes.
     """
     changes = []
     for option, operation, settings in (
@@ -135,12 +135,12 @@ def parse_changes(options: ChangeOptions) -> list[Change]:
 
 
 def shown(entry: ConfigEntry) -> str | None:
-    """The value of a property; a secret is hidden."""
+    """Return a property's value; hide a secret."""
     return HIDDEN if entry.is_sensitive else entry.value
 
 
 def own_entries(entries: dict[str, ConfigEntry]) -> list[ConfigEntry]:
-    """The properties that are not at their default, by name."""
+    """Return the properties that differ from their defaults, by name."""
     default = ConfigSource.DEFAULT_CONFIG.value
     return [entry for _, entry in sorted(entries.items()) if _source(entry) != default]
 
@@ -150,7 +150,7 @@ def _source(entry: ConfigEntry) -> int:
 
 
 def source_name(entry: ConfigEntry) -> str:
-    """The source of a value in Kafka's words, such as ``dynamic topic``."""
+    """Return a value's source in Kafka's words, such as ``dynamic topic``."""
     names = {source.value: source.name for source in ConfigSource}  # newer brokers may have others
     name = names.get(_source(entry), "UNKNOWN")
     return name.removesuffix("_CONFIG").replace("_", " ").lower()
@@ -159,7 +159,7 @@ def source_name(entry: ConfigEntry) -> str:
 def describe_all(
     cluster: Cluster, kind: Kind, names: Iterable[str], outcomes: Outcomes
 ) -> dict[str, dict[str, ConfigEntry]]:
-    """The properties of resources by name; a resource that fails is left out."""
+    """Return resources' properties by name, without resources that fail."""
     futures: dict[str, Future[dict[str, ConfigEntry]]] = {}
     for name in names:
         resource = ConfigResource(_restype(kind), name)
@@ -180,7 +180,7 @@ def _restype(kind: Kind) -> ResourceType:
 def _resources(
     cluster: Cluster, kind: Kind, names: Sequence[str], outcomes: Outcomes
 ) -> list[str]:
-    """The resources that arguments name; all of the kind if there are none."""
+    """Return the resources that arguments name; without arguments, all of the kind."""
     if kind == "topic":
         return cluster.topics(names)
     if kind == "broker":
@@ -277,7 +277,7 @@ def alter(
         futures = {}
         for name in before:
             resource = ConfigResource(_restype(kind), name, incremental_configs=entries)
-            # Each broker answers for itself, so each resource is a request.
+            # Each broker handles only its own properties, so send one request per resource.
             futures[name] = cluster.admin.incremental_alter_configs(
                 [resource], request_timeout=cluster.timeout, validate_only=dry_run
             )[resource]
@@ -297,7 +297,7 @@ def alter(
 def _lines(
     kind: Kind, before: dict[str, dict[str, ConfigEntry]], wanted: list[Change]
 ) -> Iterator[str]:
-    """The changes of each resource, for the question."""
+    """Yield each resource's changes, for the prompt."""
     for name, entries in before.items():
         for change in wanted:
             key, operation, old, value = change.row(entries.get(change.name))
@@ -307,7 +307,7 @@ def _lines(
 
 
 def redact(text: str, wanted: list[Change], entries: dict[str, ConfigEntry]) -> str:
-    """A broker's text without the values of secrets."""
+    """Return a broker's text without secret values."""
     secrets = {
         change.value
         for change in wanted

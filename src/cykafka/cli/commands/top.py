@@ -1,4 +1,4 @@
-"""The options of ``cykafka top``."""
+"""The ``cykafka top`` command and its options."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def top(
         sampler = Sampler(brokers, client, options.group, options.topic)
         page = TopApp(sampler.sample, options.interval, brokers.servers)
         page.run()
-    # Textual gives no code if the page ended by an error of its input.
+    # Textual does not return a code if an input error ended the page.
     return Status.FAILED if page.return_code is None else page.return_code
 
 

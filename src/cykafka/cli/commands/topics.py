@@ -159,7 +159,7 @@ def _show_topic(
 
 
 def id_of(topic: TopicDescription) -> str:
-    """The id of a topic as Kafka's scripts and logs write it: in the URL's alphabet of base64."""
+    """Return a topic's id as Kafka's scripts and logs write it: in URL-safe base64."""
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
@@ -168,7 +168,7 @@ def _replication(topic: TopicDescription) -> int:
 
 
 def _behind(topic: TopicDescription) -> set[int]:
-    """The partitions with replicas that are not in sync, or without a leader."""
+    """Return the partitions with replicas that are not in sync, or without a leader."""
     return {
         partition.id
         for partition in topic.partitions
@@ -281,7 +281,7 @@ def delete(
 
 
 def _losses(cluster: Cluster, names: Sequence[str]) -> Iterator[str]:
-    """What goes with each topic."""
+    """Yield what each topic's deletion removes."""
     numbers = {name: cluster.metadata.topics[name].partitions for name in names}
     led = [
         TopicPartition(name, number)
@@ -289,7 +289,7 @@ def _losses(cluster: Cluster, names: Sequence[str]) -> Iterator[str]:
         for number, part in numbers[name].items()
         if part.leader >= 0
     ]
-    # A partition that does not answer is no reason to keep its topic.
+    # A partition with unknown offsets must not keep its topic, hence separate outcomes.
     ends = cluster.ends(led, Outcomes())
     known = Counter(partition.topic for partition in ends)
     records: Counter[str] = Counter()

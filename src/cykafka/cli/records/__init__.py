@@ -1,1 +1,1 @@
-"""Records in files, on pipes and on their way to and from topics."""
+"""Reads records from files, pipes and topics, and writes them there."""

@@ -1,4 +1,4 @@
-"""Records from files: lines, JSON, CSV, or whole files, as columns for a producer."""
+"""Reads records from files (lines, JSON, CSV, whole files) as columns for a producer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["STANDARD_INPUT", "BadLine", "BadLines", "Chunk", "Input", "limit_rec
 STANDARD_INPUT = Path("/dev/stdin")
 _BLOCK = 1 << 20
 _ROWS = 10_000
-# The largest message.max.bytes of librdkafka.
+# librdkafka's largest message.max.bytes.
 _MOST_BYTES = 1_000_000_000
 _MAX_FIELD = 2**31 - 1
 _SHOWN = 5
@@ -36,7 +36,7 @@ _BOM = b"\xef\xbb\xbf"
 # RuntimeError: the file in the .zip has a password.
 _UNPACK_ERRORS = (EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _Column: TypeAlias = Sequence[bytes | None] | Pieces
-# The name of a file, the number of the first line, lines, and their bytes.
+# File name, number of the first line, lines, and their bytes.
 _Lines: TypeAlias = tuple[str, int, Pieces | list[bytes], int]
 
 
@@ -45,9 +45,9 @@ class Chunk:
     """Records that were read together, as columns for ``Producer.publish()``."""
 
     source: str
-    """the name of the file"""
+    """the file's name"""
     lines: Sequence[int]
-    """the number of the line of each record, from 1"""
+    """each record's line number, from 1"""
     values: _Column
     keys: _Column | None = None
     headers: list[Headers | None] | None = None
@@ -55,10 +55,10 @@ class Chunk:
     timestamps: list[int | None] | None = None
     topics: list[str | None] | None = None
     size: int = 0
-    """how many bytes of the file the records took"""
+    """how many bytes the records take in the file"""
 
     def part(self, start: int, stop: int) -> Chunk:
-        """Some of the records."""
+        """Return the records from `start` up to `stop`."""
         count = len(self.values)
 
         def cut(column: Any) -> Any:
@@ -78,7 +78,7 @@ class Chunk:
 
 
 def limit_records(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]:
-    """The first `count` records; all if it is None."""
+    """Yield the first `count` records, or all if `count` is None."""
     left = count
     for chunk in chunks:
         if left is None:
@@ -92,18 +92,18 @@ def limit_records(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]
 
 
 class BadLine(Failed):
-    """A line that is not a record."""
+    """A line is not a record."""
 
 
 class BadLines:
-    """Counts the lines that are not records, or raises at the first one.
+    """Counts lines that are not records, or raises at the first such line.
 
     Parameters
     ----------
     skip : bool
         Whether to continue after bad lines.
     report : callable
-        Called with the texts about the first five.
+        Called with a text about each of the first five bad lines.
     hint : str
         The error's hint about skipping.
     """
@@ -125,7 +125,7 @@ class BadLines:
         Raises
         ------
         BadLine
-            Bad lines are not skipped.
+            `skip` is False.
         """
         text = f"{source}, line {line}: {why}"
         if not self.skip:
@@ -148,9 +148,9 @@ class Input:
     key_column: str | None = None
     value_column: str | None = None
     unpack: bool = False
-    """whether to read what .gz and .zip files contain"""
+    """whether to read the contents of .gz and .zip files"""
     meanwhile: Callable[[], object] = lambda: None
-    """called every 0.2 s while a file, such as a pipe, has nothing"""
+    """called every 0.2 s while waiting for a file's data, such as a pipe's"""
 
     def check(self) -> int | None:
         """Check each file. Returns the total bytes, or None if unknown.
@@ -206,7 +206,7 @@ class Input:
                 if size > _MOST_BYTES:
                     raise Failed(f"{_name(path)}: it is longer than 1 GB")
             if self.interrupts.requested:
-                return  # a part of a file is no record
+                return  # part of a file is not a record
             yield Chunk(_name(path), range(1, 2), [b"".join(blocks)], size=size)
 
     def csv(self) -> Iterator[Chunk]:
@@ -265,7 +265,7 @@ class Input:
         first = 1
         parts: list[bytes] = []  # of a line without an end
         held = 0
-        # Their last bytes, which may be the beginning of a delimiter.
+        # Their last bytes, which may begin a delimiter.
         keep = len(delimiter) - 1
         seam = b""
         for block in self._blocks(path):
@@ -284,7 +284,7 @@ class Input:
             rest = text[end:]
             parts, held = [rest] if rest else [], len(rest)
             seam = rest[-keep:] if keep else b""
-        if parts and not self.interrupts.requested:  # a part of a line is no record
+        if parts and not self.interrupts.requested:  # part of a line is not a record
             yield source, first, [b"".join(parts)], held
 
     # -- lines
@@ -339,7 +339,7 @@ class Input:
         size: int,
         parse: Callable[[bytes], Parts | None],
     ) -> Iterator[Chunk]:
-        """Yield the records before a bad line that is not skipped, and then raise its error."""
+        """Yield records. If a bad line ends the work, first yield the records before that line."""
         rows: list[Parts] = []
         numbers: list[int] = []
         failure: BadLine | None = None
@@ -426,7 +426,7 @@ class Input:
                 break
             except (csv.Error, ValueError) as error:
                 if self.interrupts.requested and not lines.left:
-                    break  # a signal has cut the row
+                    break  # a signal cut the row off
                 try:
                     self.bad.add(source, number, str(error))
                 except BadLine as bad:
@@ -463,7 +463,7 @@ class Input:
 
 
 class _TextLines:
-    """The lines of a file as texts for ``csv.reader``; it knows when it has to wait for more."""
+    """A file's lines as texts for ``csv.reader``; `left` tells when the next line may block."""
 
     def __init__(self, pieces: Iterator[_Lines]) -> None:
         self._pieces = pieces
@@ -471,7 +471,7 @@ class _TextLines:
         self._size = 0
         self._first = True
         self.left = 0
-        """how many lines were read but not taken"""
+        """the number of lines read but not taken"""
 
     def __iter__(self) -> _TextLines:
         return self
@@ -490,7 +490,7 @@ class _TextLines:
         return next(self._lines).decode("utf-8", "surrogateescape") + "\n"
 
     def taken(self) -> int:
-        """The bytes of the blocks read since the last call."""
+        """Return the bytes in the blocks read since the last call."""
         size, self._size = self._size, 0
         return size
 

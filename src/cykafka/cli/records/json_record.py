@@ -1,12 +1,12 @@
-"""A record as a line of JSON, without loss in both directions.
+"""Converts a record to a line of JSON and back, without loss.
 
 ``{"topic": "t", "partition": 0, "offset": 7, "timestamp": 1767225600000, "key": "k",
 "value": "text", "headers": [{"key": "h", "value": "x"}]}``
 
 Keys and values are JSON strings if their bytes are UTF-8, and null if the record has none. Other
-bytes are base64 in ``key_base64`` and ``value_base64``, in place of ``key`` and ``value``. The
-values of headers follow the same rule. A record without headers has ``"headers": []``. A timestamp
-is in ms since the epoch; null if the record has none.
+bytes are base64 in ``key_base64`` and ``value_base64``, instead of ``key`` and ``value``. Header
+values follow the same rule. A record without headers has ``"headers": []``. A timestamp is in ms
+since the epoch, or null if the record has none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_TIMESTAMP = 2**63 - 1
 
 
 class Parts(NamedTuple):
-    """The parts of a record that a producer can set; None for what the line does not name."""
+    """The parts of a record that a producer can set. Parts missing in the line are None."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -53,7 +53,7 @@ class Parts(NamedTuple):
 
 
 def encode_batch(batch: MessageBatch) -> list[str]:
-    """The lines of a batch, without their newlines."""
+    """Return a batch's lines, without newlines."""
     columns = zip(
         batch.topics,
         batch.partitions,
@@ -102,15 +102,15 @@ def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
 
 
 def decode(line: bytes) -> Parts:
-    """The record of a line.
+    """Return a line's record.
 
     A ``value`` or ``key`` that is a number, a boolean, an array or an object becomes its JSON
-    text. ``headers`` may also be an object of texts. ``offset`` has no effect.
+    text. ``headers`` may also be an object whose values are texts. ``offset`` has no effect.
 
     Raises
     ------
     ValueError
-        The line is not such an object; the text says why.
+        The line is not such an object; the message says why.
     """
     members = parse(line)
     if not isinstance(members, dict):
@@ -128,19 +128,19 @@ def decode(line: bytes) -> Parts:
         _data(members, "value"),
         _read_headers(members.get("headers")),
         _number(members, "partition", 0, _MOST_PARTITION),
-        # librdkafka sends the current time in place of 0.
+        # librdkafka replaces 0 by the current time.
         _number(members, "timestamp", 1, _MOST_TIMESTAMP),
         topic,
     )
 
 
 def parse(line: bytes) -> Any:
-    """The value of a line of JSON.
+    """Return the value of a line of JSON.
 
     Raises
     ------
     ValueError
-        The line is not JSON, or an object has two members of the same name.
+        The line is not JSON, or an object has two members with the same name.
     """
     try:
         return _decoder.decode(line.decode())
@@ -178,12 +178,12 @@ def _data(members: dict[str, Any], name: str) -> bytes | None:
 
 
 def to_bytes(name: str, value: Any) -> bytes | None:
-    """The bytes of a member: those of a text, or of the JSON text of another value.
+    """Return a member's bytes: a text's UTF-8, or another value's JSON text.
 
     Raises
     ------
     ValueError
-        The value has half of a surrogate pair, or a number beyond a double.
+        The value contains half of a surrogate pair, or a number beyond a double.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Consumed records as text: values, templates of kcat's tokens, JSON, dumps, lines for people."""
+"""Formats consumed records: values, templates with kcat's tokens, JSON, dumps, pretty lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Format = Callable[[MessageBatch], list[bytes]]
-"""Makes a text of each record of a batch."""
+"""Formats each record of a batch."""
 
 TOKENS = (
     "%s value, %S its size, %R its size as 4 bytes, %k key, %K its size, %t topic, %p partition, "
@@ -36,16 +36,16 @@ _Column = Callable[[MessageBatch, bytes], list[bytes]]
 
 
 def values(null: bytes, key_delimiter: bytes | None = None, *, escaped: bool = False) -> Format:
-    """The values alone, or after the keys.
+    """Return a format for values alone, or for keys and values.
 
     Parameters
     ----------
     null : bytes
-        What stands for null.
+        The text for null.
     key_delimiter : bytes, optional
-        What separates the key and the value; None: no keys.
+        The separator between key and value. None omits the keys.
     escaped : bool
-        Escape controls of terminals.
+        Escape terminal controls.
     """
 
     def filled(column: list[bytes | None]) -> list[bytes]:
@@ -63,15 +63,15 @@ def values(null: bytes, key_delimiter: bytes | None = None, *, escaped: bool = F
 
 
 def template(text: str, null: bytes, *, escaped: bool = False) -> Format:
-    r"""Texts by a template with kcat's tokens and the escapes of `delimiters`.
+    r"""Return a format for a template with kcat's tokens and the same escapes as delimiters.
 
     Parameters
     ----------
     text : str
     null : bytes
-        What stands for null.
+        The text for null.
     escaped : bool
-        Escape controls of terminals in the parts of records.
+        Escape terminal controls in the records' parts.
 
     Raises
     ------
@@ -109,17 +109,17 @@ def template(text: str, null: bytes, *, escaped: bool = False) -> Format:
 
 
 def json_lines(batch: MessageBatch) -> list[bytes]:
-    """Lines of JSON; `json_record` describes them."""
+    """Return lines of JSON; `json_record` describes them."""
     return [line.encode() for line in encode_batch(batch)]
 
 
 def printable_json_lines(batch: MessageBatch) -> list[bytes]:
-    """As json_lines(), with more of the characters escaped."""
+    """Do the same as json_lines(), but escape more characters."""
     return [printable_json(line).encode() for line in encode_batch(batch)]
 
 
 def dump(batch: MessageBatch) -> list[bytes]:
-    """Keys and values as dumps in hexadecimal, as ``hexdump -C`` prints them."""
+    """Return keys and values as hexadecimal dumps in the form of ``hexdump -C``."""
     found = []
     for place, key, value in zip(_places(batch), batch.keys(), batch.values(), strict=True):
         lines = [place]
@@ -133,7 +133,7 @@ def dump(batch: MessageBatch) -> list[bytes]:
 
 
 def pretty(colored: bool) -> Format:
-    """A line for people: place, time, key, value and headers; controls of terminals escaped."""
+    """Return a format for people: place, time, key, value, headers; terminal controls escaped."""
 
     def dim(text: str) -> str:
         return f"\x1b[2m{text}\x1b[0m" if colored else text

@@ -1,4 +1,4 @@
-"""Where to begin and to end in partitions: offsets, counts from the end, and times."""
+"""Where to begin and end in partitions: offsets, counts from the end, and times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cykafka.cli.terminal.texts import name_of
 __all__ = ["Place", "Span", "find_offsets", "parse_place", "parse_place_option", "spans"]
 
 _MOST = 2**63 - 1
-# The names of kafka-consumer-groups.sh and kafka-get-offsets.sh.
+# Names that kafka-consumer-groups.sh and kafka-get-offsets.sh use.
 _JAVA_NAMES = {"earliest": "beginning", "latest": "end", "current": "stored"}
 
 
@@ -37,7 +37,7 @@ class Place:
     number: int = 0
 
     def offset(self, begin: int, end: int, stored: int = 0) -> int:
-        """The offset in a partition with these ends; not for a time."""
+        """Return the offset in a partition with these ends; not for a time."""
         return {
             "beginning": begin,
             "end": end,
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a partition: its first offset and the one after its last."""
+    """A part of a partition: its first offset, and the offset after its last."""
 
     topic: str
     partition: int
@@ -58,12 +58,12 @@ class Span:
 
 
 def parse_place(text: str) -> Place:
-    """The place that a text names: beginning, end, stored, N, -N or @TIME.
+    """Return the place that a text names: beginning, end, stored, N, -N or @TIME.
 
     Raises
     ------
     ValueError
-        The text is none of these.
+        The text does not name a place.
     """
     if text in ("beginning", "end", "stored"):
         return Place(text)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def parse_place(text: str) -> Place:
 
 
 def parse_place_option(option: str, text: str) -> Place:
-    """The place that the value of an option names.
+    """Return the place that an option's value names.
 
     Raises
     ------
@@ -98,15 +98,15 @@ def spans(
     timeout: float,
     warn: Callable[[str], None],
 ) -> list[Span]:
-    """Return the parts of partitions between two places, by the current offsets.
+    """Return the parts of partitions between two places, from the current offsets.
 
     Parameters
     ----------
     consumer : Consumer
     partitions : iterable of (str, int)
-        Topics and numbers of partitions.
+        Topics and partition numbers.
     start, until : Place
-        The first record, and the one after the last; None is the end.
+        The first record, and the record after the last; None is the end.
     timeout : float
         Timeout per request, s.
     warn : callable

@@ -18,7 +18,7 @@ _BATCH_BYTES = 16 << 20
 # The longest time that a record waits for others.
 _WAIT_S = 0.1
 _COMMIT_EVERY_S = 1.0
-# Errors of connections, after which librdkafka connects again, and the ends of partitions.
+# Connection errors, after which librdkafka reconnects, and partition ends.
 _PASSING = (
     KafkaError._PARTITION_EOF,
     KafkaError._TRANSPORT,
@@ -27,12 +27,12 @@ _PASSING = (
     KafkaError._RESOLVE,
     KafkaError._MAX_POLL_EXCEEDED,
 )
-# librdkafka looks for the group's coordinator, even if the consumer only has assigned partitions.
+# librdkafka looks up the group's coordinator even if the consumer assigns its partitions itself.
 _WITHOUT_GROUP = (*_PASSING, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def to_the_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
-    """Yield the records of parts of partitions; a batch, maybe empty, at least every 0.1 s.
+    """Yield the records in parts of partitions; a batch, maybe empty, at least every 0.1 s.
 
     The consumer has ``enable.partition.eof``.
 
@@ -51,7 +51,7 @@ def to_the_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBat
 
 
 def follow(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
-    """Yield all records from the beginnings of parts on; a batch at least every 0.1 s.
+    """Yield all records from each part's beginning on; a batch at least every 0.1 s.
 
     Raises
     ------
@@ -75,9 +75,9 @@ class Member:
     topics : list of str
         Names, or regular expressions that begin with ``^``.
     to_end : bool
-        Whether to end when all assigned partitions are at their ends.
+        Whether to end when the member has read all assigned partitions to their ends.
     timeout : float
-        Time in s for a commit.
+        Longest time for a commit in s.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class Member:
             yield batch
 
     def printed(self, batch: MessageBatch) -> None:
-        """Note that records were printed; `batches` and `finish` commit them."""
+        """Note that the command printed records; `batches` and `finish` commit them."""
         for partition in batch.positions():
             self._printed[partition.topic, partition.partition] = partition
         self._uncommitted = True
 
     def finish(self) -> None:
-        """Commit everything that was printed.
+        """Commit all printed records.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Member:
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         lost = _keys(partitions)
-        # Without partitions, it is not known what the rebalance assigns: this is not the end.
+        # Without partitions the next assignment is unknown, so this is not the end.
         self._assigned = (self._assigned or set()) - lost or None
         for key in lost:
             self._printed.pop(key, None)
@@ -180,7 +180,7 @@ def _assign(consumer: Consumer, parts: Iterable[Span]) -> None:
 
 
 def _check(batch: MessageBatch, passing: Container[int]) -> set[tuple[str, int]]:
-    """The partitions whose ends were reached.
+    """Return the partitions that the batch has read to their ends.
 
     Raises
     ------

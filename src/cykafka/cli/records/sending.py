@@ -34,7 +34,7 @@ class Overrides(NamedTuple):
     null: bool = False
     """send empty values and keys as null"""
     any_partition: bool = False
-    """ignore the partitions of lines"""
+    """ignore the partitions that the lines name"""
     keep_topic: bool = False
     """send records to the topics that their lines name"""
 
@@ -68,7 +68,7 @@ def await_topic(brokers: Brokers, producer: Producer, topic: str) -> list[int]:
 
 
 class _InFlight(NamedTuple):
-    """Records that were sent, and where they came from."""
+    """Sent records and their source."""
 
     delivery: Delivery
     source: str
@@ -95,14 +95,14 @@ class ChunkSender:
         self._in_flight: deque[_InFlight] = deque()
         self._read = 0  # bytes
         self.shown = 0
-        """how many failed records were reported"""
+        """the number of failed records reported"""
         self._announced = False
         self.last = ""
-        """where the last record came from"""
+        """the last record's source"""
 
     @property
     def waiting(self) -> int:
-        """How many records have no outcome."""
+        """The number of records without an outcome."""
         return sum(len(records.lines) for records in self._in_flight)
 
     def send(self, chunk: Chunk) -> None:
@@ -129,7 +129,7 @@ class ChunkSender:
             self._settle_first()
 
     def pause(self, seconds: float) -> bool:
-        """Wait, counting outcomes; False if a signal ended the wait."""
+        """Wait and count outcomes; return False if a signal ended the wait."""
         return self._interrupts.pause(seconds, self.settle)
 
     def finish(self) -> None:
@@ -157,7 +157,7 @@ class ChunkSender:
                 self.meter.warn(f"{source}, line {lines[index]}: {error.str()}")
         self._read += size
         delivered = len(delivery) - failed
-        # Of lines of different lengths, the bytes of the failed ones are an estimate.
+        # If the lines have different lengths, the bytes of failed lines are an estimate.
         self.meter.add(delivered, size * delivered // len(delivery), self._read)
 
     def _columns(self, chunk: Chunk) -> dict[str, Any]:

@@ -4,8 +4,8 @@
 status  meaning
 ======  ==================================================================
 0       success
-1       a record, a request or a broker failed, or the output has no room
-2       wrong arguments, or a configuration that the client refuses
+1       a record, a request or a broker failed, or the output device is full
+2       wrong arguments, or a configuration that the client rejects
 130     Ctrl-C or SIGTERM
 141     the reader of the output closed the pipe, as after SIGPIPE
 ======  ==================================================================

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in two steps: the first ends the work cleanly, the second at once."""
+"""Ctrl-C and SIGTERM: the first signal ends the work cleanly, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.requested = False
         self.since = math.inf
-        """When the first signal came, by time.monotonic()."""
+        """When the first signal arrived, by time.monotonic()."""
         self._wakeups: list[int] = []
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class Interrupts:
         return not self.requested
 
     def _drain(self, ready: list[int]) -> None:
-        # Other signals, such as a change of the window's size, also arrive here.
+        # Other signals, such as a window resize, also arrive here.
         for wakeup in self._wakeups:
             if wakeup in ready:
                 os.read(wakeup, 64)

@@ -22,7 +22,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=st
 
 
 def json_line(value: object) -> str:
-    """A value as JSON on one line. On a terminal, control characters are escaped."""
+    """Return a value as JSON on one line. For a terminal, escape control characters."""
     line = _encode(value)
     return printable_json(line) if sys.stdout.isatty() else line
 
@@ -41,11 +41,11 @@ def show(
     Parameters
     ----------
     columns : sequence of str
-        The names of the columns; with `as_json` the names of the members.
+        The column names; with `as_json` the member names.
     rows : iterable of sequence
-        The cells. None is ``-``, and null in JSON.
+        The cells. None becomes ``-``, or null in JSON.
     as_json : bool
-        Print one JSON object a line.
+        Print one JSON object per line.
     title : str, optional
         A line above the table; only on a terminal.
     """
@@ -57,7 +57,7 @@ def show(
     if sys.stdout.isatty():
         console, made = Console(), table(columns, rows, title)
         needed = console.measure(made, options=console.options.update(max_width=_ANY_WIDTH))
-        if needed.minimum <= console.width:  # or it would break names into pieces
+        if needed.minimum <= console.width:  # otherwise Rich would break names
             console.print(made)
             return
         if title is not None:
@@ -77,29 +77,29 @@ def table(
     *,
     cut: bool = False,
 ) -> Table:
-    """Rows as a table for a terminal; the other parameters are those of `show`.
+    """Return rows as a table for a terminal. `show` describes the other parameters.
 
     Parameters
     ----------
     cut : bool
-        Cut texts that are too long for the terminal, in place of folding them.
+        Cut texts that are too long for the terminal, instead of folding them.
     """
     made = Table(title=title and Text(title), title_justify="left")
     for name, to_right in zip(columns, _numeric(columns, rows), strict=True):
-        # Rich makes columns without wrapping narrower last, so numbers stay whole.
+        # Rich narrows columns without wrapping last, so numbers stay whole.
         made.add_column(
             Text(name),
             justify="right" if to_right else "left",
             overflow="ellipsis" if cut else "fold",
             no_wrap=cut and to_right,
         )
-    for row in rows:  # Text: cells are no markup
+    for row in rows:  # Text: cells are not markup
         made.add_row(*(Text(_text(cell), no_wrap=cut) for cell in row))
     return made
 
 
 def _numeric(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
-    """Whether a column has numbers alone."""
+    """Return whether each column contains only numbers."""
     kinds = [{type(row[at]) for row in rows} - {type(None)} for at in range(len(columns))]
     return [bool(types) and types <= {int, float} for types in kinds]
 

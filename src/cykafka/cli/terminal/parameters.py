@@ -1,4 +1,4 @@
-r"""Options and arguments: how commands declare them, and the values that several of them take.
+r"""Options and arguments: how commands declare them, and value formats that several share.
 
 - delimiters: texts with the escapes ``\n \r \t \0 \\ \xHH``
 - times: ms since the epoch, ISO 8601, and times relative to now
@@ -43,13 +43,13 @@ _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _MOST_NUMBERS = 100_000
 
 Names = Annotated[tuple[str, ...], Parameter(negative=())]
-"""The arguments of a command that needs at least one."""
+"""The arguments of a command that needs one or more."""
 
 
 def plain(*names: str, **more: Any) -> Parameter:
-    """An option that has no opposite, and whose help shows no default.
+    """Declare an option without a negative form, whose help does not show a default.
 
-    Without names, it is named after the parameter. `more` are further arguments of `Parameter`.
+    Without names, cyclopts names it after the parameter. `more` goes to `Parameter`.
     """
     return Parameter(names or None, negative=(), show_default=False, **more)
 
@@ -58,12 +58,12 @@ Flag = Annotated[bool, plain()]
 
 
 def option(*names: str, **more: Any) -> Parameter:
-    """As `plain`, for a text, which may begin with a hyphen."""
+    """Declare an option like `plain`, with a text that may begin with a hyphen."""
     return plain(*names, allow_leading_hyphen=True, converter=_converted, **more)
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
-    # main() has replaced each single hyphen; only among the files it is standard input.
+    # main() has replaced each single hyphen, which means standard input only among the files.
     return convert(kind, ["-" if token.value == "/dev/stdin" else token.value for token in tokens])
 
 
@@ -71,7 +71,7 @@ def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
 
 
 def unescape(text: str) -> bytes:
-    r"""The bytes of a text with escapes.
+    r"""Return the bytes of a text with escapes.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def unescape(text: str) -> bytes:
 
 
 def delimiter(name: str, text: str | None) -> bytes | None:
-    """The bytes of an option's delimiter; None if the option is missing.
+    """Return the bytes of an option's delimiter, or None if the option is missing.
 
     Raises
     ------
@@ -111,21 +111,21 @@ def delimiter(name: str, text: str | None) -> bytes | None:
 
 
 def milliseconds(text: str, sign: str = "") -> int:
-    """The instant that a text names, in ms since the epoch.
+    """Return the instant that a text names, in ms since the epoch.
 
     Parameters
     ----------
     text : str
         ``now``; ms since the epoch; a time relative to now such as ``-1h`` or ``-1d12h`` with the
-        units ms, s, m, h, d, w; or an ISO 8601 date or time. One without an offset from UTC is
-        local time.
+        units ms, s, m, h, d, w; or an ISO 8601 date or time, which without a UTC offset is local
+        time.
     sign : str
         The sign before the text on the command line, for the error.
 
     Raises
     ------
     ValueError
-        The text is none of these.
+        The text is not a time.
     """
     if text == "now":
         return _now()
@@ -151,7 +151,7 @@ def _now() -> int:
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Numbers of partitions out of a text such as ``0,2-4``, sorted and each once.
+    """Return the partition numbers in a text such as ``0,2-4``, sorted and unique.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def parse_numbers(text: str) -> list[int]:
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
-    """A topic and its partitions; None for all of them.
+    """Return a topic and its partition numbers; None for all partitions.
 
     Raises
     ------
@@ -186,13 +186,13 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def choose_partitions(arguments: Sequence[str], counts: Mapping[str, int]) -> list[TopicPartition]:
-    """The partitions that arguments name, sorted and each once.
+    """Return the partitions that arguments name, sorted and unique.
 
     Parameters
     ----------
     arguments : sequence of str
     counts : mapping of str to int
-        The number of partitions of each topic that exists.
+        The partition count of each existing topic.
 
     Raises
     ------

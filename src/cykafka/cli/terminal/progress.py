@@ -1,4 +1,4 @@
-"""Progress of long work on standard error, and the line that sums it up."""
+"""Progress of long work on standard error, and a summary line."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Meter:
     Parameters
     ----------
     what : str
-        The topic or topics, in front of the figures.
+        The topic or topics, shown before the figures.
     total : int, optional
-        How many units there are in all, for a bar; None: not known.
+        The total number of units, for a bar; None if unknown.
     shown : bool
         Whether to draw at all.
     """
@@ -66,7 +66,7 @@ class Meter:
             self._progress.stop()
 
     def add(self, records: int, size: int, done: int) -> None:
-        """Count records and their bytes; `done` of the total's units are done in all."""
+        """Count records and their bytes; `done` is the number of finished units so far."""
         if self._first is None:
             self._first = time.monotonic()
         self.records += records
@@ -83,11 +83,11 @@ class Meter:
             print(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """Print a line that begins with the name of the command."""
+        """Print a line that begins with the command's name."""
         self.say(f"cykafka: {text}")
 
     def summary(self) -> str:
-        """``orders: 1,000 records, 10 MB in 1.0 s (1,000 records/s, 10 MB/s)``."""
+        """Return ``orders: 1,000 records, 10 MB in 1.0 s (1,000 records/s, 10 MB/s)``."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         amount = f"{counted(self.records, 'record')}, {decimal(self.bytes)}"
         return (

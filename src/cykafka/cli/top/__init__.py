@@ -1,1 +1,1 @@
-"""``cykafka top``: a live page of the lag and the throughput of consumer groups."""
+"""``cykafka top``: a live page with the lag and throughput of consumer groups."""

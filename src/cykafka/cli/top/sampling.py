@@ -1,4 +1,4 @@
-"""Samples of a cluster's groups, and the rates and courses of lag from successive samples."""
+"""Samples a cluster's groups, and computes rates and lag courses from successive samples."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SampledGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one round of requests has found."""
+    """The result of one round of requests."""
 
     clock_s: float
     """a monotonic clock, for rates"""
@@ -48,11 +48,11 @@ class Sample:
     groups: tuple[SampledGroup, ...] = ()
     positions: tuple[Position, ...] = ()
     errors: tuple[str, ...] = ()
-    """errors of the whole cluster, such as a coordinator that did not list its groups"""
+    """cluster-wide errors, such as a coordinator that did not list its groups"""
 
 
 class Sampler:
-    """Takes samples of the groups and topics that match.
+    """Samples matching groups and topics.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Sampler:
     client : AdminClient
         A client of these brokers.
     groups, topics : sequence of str
-        Names, or patterns with ``*``, ``?`` and ``[...]``; all if there are none.
+        Names, or patterns with ``*``, ``?`` and ``[...]``. An empty sequence matches all.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class Sampler:
             described,
             outcomes,
             has_topic=lambda topic: _matches(topic, self._topics),
-            wait=False,  # it would hold up the page
+            wait=False,  # waiting would delay the page
         )
-        # The positions are taken now: the rates are those of the ends.
+        # Read the clock right after the ends arrive, because rates need the time of the ends.
         clock_s, time_s = time.monotonic(), time.time()
         groups = [
             SampledGroup(
@@ -110,7 +110,7 @@ class Sampler:
             )
             for name in names
         ]
-        if self._topics:  # groups that do not read these topics are left out
+        if self._topics:  # omit groups that do not read these topics
             kept = {position.group for position in found}
             groups = [group for group in groups if group.name in kept or group.error]
         return Sample(
@@ -135,7 +135,7 @@ def _word(state: ConsumerGroupState) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of the page: a partition that a group reads, or all partitions of a group's topic."""
+    """A line on the page: a partition that a group reads, or all partitions of a group's topic."""
 
     group: str
     topic: str
@@ -144,11 +144,11 @@ class Row:
     partitions: int = 1
     lag: int | None = None
     produced_s: float | None = None
-    """records a second that arrive in the partition; None if not known yet"""
+    """records per second that arrive in the partition; None if not known yet"""
     consumed_s: float | None = None
-    """records a second that the group commits; None if not known yet"""
+    """records per second that the group commits; None if not known yet"""
     course: tuple[int, ...] = ()
-    """the lag in the latest samples, the oldest first"""
+    """the lag in the latest samples, oldest first"""
     client_id: str | None = None
     state: str = ""
     errors: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class History:
         self._courses: dict[_Key, deque[int]] = {}
 
     def add(self, sample: Sample) -> list[Row]:
-        """The rows after a further sample, in the order of their names."""
+        """Add a sample and return the rows, sorted by name."""
         seconds = 0.0 if self._clock_s is None else sample.clock_s - self._clock_s
         groups = {group.name: group for group in sample.groups}
         positions = {
@@ -205,7 +205,7 @@ def _row(
 
 
 def _row_of_group(group: SampledGroup) -> Row:
-    """The row of a group that reads nothing."""
+    """Return the row of a group that reads nothing."""
     errors = tuple(filter(None, (group.error,)))
     return Row(
         group=group.name, topic="", partition=None, partitions=0, state=group.state, errors=errors
@@ -213,7 +213,7 @@ def _row_of_group(group: SampledGroup) -> Row:
 
 
 def by_group(rows: Iterable[Row]) -> list[Row]:
-    """One row for each group and topic."""
+    """Return one row per group and topic."""
     together: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         together.setdefault((row.group, row.topic), []).append(row)
@@ -235,14 +235,14 @@ def by_group(rows: Iterable[Row]) -> list[Row]:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """The latest values as bars; the highest bar is the highest of them."""
+    """Return the latest values as bars. The highest value gets the highest bar."""
     latest = values[-width:] if width else ()
     top = max(latest, default=0)
     return "".join(_BARS[(len(_BARS) - 1) * value // top] if top else _BARS[0] for value in latest)
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
-    """None also if the offset went back: the group was reset, or the topic was made anew."""
+    """Return None also if the offset decreased: the group was reset or the topic recreated."""
     if before is None or now is None or seconds <= 0 or now < before:
         return None
     return (now - before) / seconds
@@ -254,6 +254,6 @@ def _total(values: list[_T | None]) -> _T | None:
 
 
 def _added(courses: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The sum of courses that end together."""
+    """Return the sum of courses that end together."""
     from_the_end = zip_longest(*map(reversed, courses), fillvalue=0)
     return tuple(map(sum, from_the_end))[::-1]

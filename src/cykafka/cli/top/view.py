@@ -1,4 +1,4 @@
-"""The page of ``cykafka top``, drawn by Textual."""
+"""The ``cykafka top`` page, drawn by Textual."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cykafka.cli.top.sampling import History, Row, Sample, by_group, sparkline
 
 __all__ = ["TopApp"]
 
-# The columns and their widths; the names share what is left of the line.
+# The columns and their widths; the names share the rest of the line.
 _NUMBERS = {"PART": 5, "LAG": 9, "IN/s": 7, "OUT/s": 7}
 _COURSE = 8
 _NARROW = 80
 _SERVERS = 20
-# More rows would stop the page for a part of a second whenever a sample arrives.
+# More rows would freeze the page for part of a second at every sample.
 _MOST_ROWS = 200
 _PADDING = 1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,9 +37,9 @@ _SORTS: dict[str, Callable[[Row], Any]] = {
     "in": lambda row: -1.0 if row.produced_s is None else row.produced_s,
     "out": lambda row: -1.0 if row.consumed_s is None else row.consumed_s,
     "errors": lambda row: len(row.errors),
-    "name": lambda row: 0,  # the rows come in this order
+    "name": lambda row: 0,  # the rows are already sorted by name
 }
-# The column in whose title the order of the rows is shown.
+# The column whose title shows the sort order.
 _SORTED = {"lag": "LAG", "in": "IN/s", "out": "OUT/s", "errors": "COURSE", "name": "GROUP"}
 
 
@@ -82,7 +82,7 @@ class TopApp(App[None]):
     ]
 
     class Sampled(Message):
-        """A sample was taken."""
+        """A sample succeeded."""
 
         def __init__(self, sample: Sample, rows: list[Row]) -> None:
             self.sample = sample
@@ -90,7 +90,7 @@ class TopApp(App[None]):
             super().__init__()
 
     class Unanswered(Message):
-        """A sample could not be taken."""
+        """A sample failed."""
 
         def __init__(self, error: str) -> None:
             self.error = error
@@ -118,7 +118,7 @@ class TopApp(App[None]):
         self._grouped = False
         self._paused = False
         self._pattern = ""
-        # Kept here: a sample may arrive when the page is being taken down, and finds no widgets.
+        # Kept here: a sample may arrive during shutdown, when the page no longer has widgets.
         self._summary = Static(id="summary", markup=False)
         self._failure = Static(id="failure", markup=False)
         self._table: DataTable[Text] = DataTable(cursor_type="row", cell_padding=_PADDING)
@@ -139,7 +139,7 @@ class TopApp(App[None]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        # Without a handler the process would end at once and leave the terminal as it is.
+        # Without a handler the process would end at once and not restore the terminal.
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.action_interrupt)
         self._table.focus()
@@ -157,12 +157,12 @@ class TopApp(App[None]):
             begun = time.monotonic()
             try:
                 sample = self._sample()
-                # Here, because the rows of 10,000 partitions take a tenth of a second.
+                # In this thread, because the rows of 10,000 partitions take a tenth of a second.
                 self.post_message(self.Sampled(sample, self._history.add(sample)))
             except Failed as error:
                 self.post_message(self.Unanswered(str(error)))
-            except Exception as error:  # the page must not freeze without a word
-                if not self._stop.is_set():  # otherwise the client was closed meanwhile
+            except Exception as error:  # the page must not freeze silently
+                if not self._stop.is_set():  # otherwise the client has been closed
                     self.post_message(self.Unanswered(f"{type(error).__name__}: {error}"))
             self._stop.wait(max(0.0, begun + self._interval - time.monotonic()))
 
@@ -228,7 +228,7 @@ class TopApp(App[None]):
         rows = by_group(self._rows) if self._grouped else self._rows
         if pattern := self._pattern.casefold():
             rows = [row for row in rows if pattern in f"{row.group}\n{row.topic}".casefold()]
-        # The sort is stable, so rows of one figure are in the order of their names.
+        # The sort is stable, so rows with the same figure stay sorted by name.
         descending = self._descending
         if self._sort == "name":
             rows = rows[::-1] if descending else rows
@@ -241,12 +241,12 @@ class TopApp(App[None]):
 
     @property
     def _descending(self) -> bool:
-        """Names go up and figures down, unless the user has reversed the order."""
+        """Names sort upward and figures downward, unless the user has reversed the order."""
         return self._reverse != (self._sort != "name")
 
     def _show_table(self, rows: list[Row]) -> None:
         table = self._table
-        # The cursor follows a row that the user has moved it to. In the first line it stays there.
+        # The cursor follows the row that the user selected. On the first line it stays in place.
         selected = self._row_at(table.cursor_row) if table.cursor_row > 0 else None
         scrolled = table.scroll_y
         widths = _widths(self.size.width)
@@ -308,7 +308,7 @@ def _key(row: Row) -> tuple[str, str, int | None]:
 
 
 def _widths(width: int) -> dict[str, int]:
-    """The widths of the columns, in a page of this width."""
+    """Return the column widths for a page of this width."""
     course = _COURSE + max(0, width - _NARROW) // 4
     scroll_bar = 2
     fixed = sum(_NUMBERS.values()) + course + 2 * _PADDING * (len(_NUMBERS) + 3) + scroll_bar
@@ -338,7 +338,7 @@ def _cells(row: Row, widths: dict[str, int]) -> list[Text]:
 
 
 def _shortened(name: str, width: int) -> str:
-    """Names often differ in their ends, so the middle is left out."""
+    """Omit the middle of a long name, because names often differ at their ends."""
     name = printable(name)
     if len(name) <= width:
         return name
@@ -347,14 +347,14 @@ def _shortened(name: str, width: int) -> str:
 
 
 def _count(number: int) -> str:
-    """At most nine characters."""
+    """Return at most nine characters."""
     if number < 100_000_000:
         return str(number)
     return f"{number / 1e9:.2f}G" if number < 1e12 else f"{number / 1e12:.2f}T"
 
 
 def _per_second(rate: float | None) -> str:
-    """At most seven characters."""
+    """Return at most seven characters."""
     if rate is None:
         return "-"
     if 0 < rate < 10:
