@@ -26,13 +26,13 @@ static bool ck_set_may_yield(bool may_yield) {
         return before;
 }
 
-static void ck_callback_hand_over(ck_queue_t *queue, ck_event_t *event) {
+static void ck_callback_notify(ck_queue_t *queue, ck_event_t *event) {
         if (ck_queue_push(queue, event) && ck_listener)
                 ck_pipe_notify(ck_listener);
 }
 
 static void ck_callback_push(rd_kafka_t *rk, ck_queue_t *queue, ck_event_t *event) {
-        ck_callback_hand_over(queue, event);
+        ck_callback_notify(queue, event);
         if (ck_may_yield && !ck_inside)
                 rd_kafka_yield(rk);
 }
@@ -65,7 +65,7 @@ void ck_callback_report(rd_kafka_t *rk, const rd_kafka_message_t *rkmessage,
         report->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
         /* Do not call rd_kafka_message_produce_errstr(): 2.15.1 has already freed the
          * broker's error text. */
-        ck_callback_hand_over(opaque, &report->event);
+        ck_callback_notify(opaque, &report->event);
 }
 
 /* Removes user, password and query from the URLs in a text, in place. Users and passwords
@@ -194,9 +194,9 @@ void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
         ck_callback_push(rk, opaque, &notice->event);
 }
 
-void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
-                        rd_kafka_topic_partition_list_t *offsets, void *opaque) {
-        ck_answer_t *answer = opaque;
+void ck_callback_commit_result(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                               rd_kafka_topic_partition_list_t *offsets, void *opaque) {
+        ck_commit_result_t *answer = opaque;
         (void)rk;
 
         answer->given = true;

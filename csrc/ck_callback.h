@@ -51,16 +51,18 @@ CK_EXPORT void ck_callback_commit(rd_kafka_t *rk, rd_kafka_resp_err_t err,
 
 /* The result of one rd_kafka_commit_queue(). Zero it first. The owner destroys the
  * list. */
-typedef struct ck_answer_s {
+typedef struct ck_commit_result_s {
         bool given;
         rd_kafka_resp_err_t err;
         rd_kafka_topic_partition_list_t *partitions; /* or NULL */
-} ck_answer_t;
+} ck_commit_result_t;
 
-/* The cb of rd_kafka_commit_queue(), which fills the ck_answer_t that is its opaque.
- * Without this callback, librdkafka also passes the result to offset_commit_cb. */
-CK_EXPORT void ck_callback_answer(rd_kafka_t *rk, rd_kafka_resp_err_t err,
-                                  rd_kafka_topic_partition_list_t *offsets, void *opaque);
+/* The cb of rd_kafka_commit_queue(), which fills the ck_commit_result_t that is its
+ * opaque. Without this callback, librdkafka also passes the result to offset_commit_cb.
+ */
+CK_EXPORT void ck_callback_commit_result(rd_kafka_t *rk, rd_kafka_resp_err_t err,
+                                         rd_kafka_topic_partition_list_t *offsets,
+                                         void *opaque);
 
 /* Marks this thread as librdkafka's own (which runs the token refresh), or removes the
  * mark. */

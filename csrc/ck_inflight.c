@@ -101,7 +101,7 @@ ck_event_t *ck_inflight_lost(ck_inflight_t *inflight) {
         for (block = inflight->blocks; block; block = block->next)
                 for (i = block->used; i-- > 0;) {
                         ck_report_t *report = ck_inflight_at(inflight, block, i);
-                        if (report->event.kind != CK_EVENT_FLYING)
+                        if (report->event.kind != CK_EVENT_IN_FLIGHT)
                                 continue;
                         *report = (ck_report_t){
                             .event = {.next = lost,

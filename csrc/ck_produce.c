@@ -6,7 +6,7 @@ rd_kafka_error_t *ck_produce(rd_kafka_t *rk, rd_kafka_topic_t *rkt,
 
         /* Set first: the report may be filled before the call returns. */
         if (record->report)
-                record->report->event.kind = CK_EVENT_FLYING;
+                record->report->event.kind = CK_EVENT_IN_FLIGHT;
         if (!record->headers && !record->timestamp &&
             rd_kafka_produce(rkt, record->partition, RD_KAFKA_MSG_F_COPY,
                              (void *)record->value, record->value_len, record->key,

@@ -22,7 +22,7 @@ typedef struct ck_record_s {
         int64_t timestamp;           /* ms, 0: now */
         int32_t partition;           /* RD_KAFKA_PARTITION_UA: the partitioner's choice */
         ck_report_t
-            *report; /* or NULL; CK_EVENT_FLYING while librdkafka has the record */
+            *report; /* or NULL; CK_EVENT_IN_FLIGHT while librdkafka has the record */
 } ck_record_t;
 
 /* Queues the record. Returns NULL, or an error that the caller destroys. */

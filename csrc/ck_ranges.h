@@ -25,8 +25,8 @@ typedef struct ck_range_s {
         bool met;     /* a message or the partition's end arrived since the assignment */
         int64_t next; /* the first offset not read; when done, `end` */
         int64_t end;  /* the offset after the last one to read */
-        int64_t eof; /* where the partition ended when last fetched completely; -1: not
-                        known */
+        int64_t eof;  /* where the partition ended when last fetched completely; -1: not
+                         known */
 } ck_range_t;
 
 typedef struct ck_ranges_s {

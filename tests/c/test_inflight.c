@@ -53,7 +53,7 @@ static void test_lost_reports_are_found_once(void) {
                 sent_t *sent = take(inflight, i);
                 if (i % 5 == 0)
                         continue; /* not yet with librdkafka */
-                sent->report.event.kind = CK_EVENT_FLYING;
+                sent->report.event.kind = CK_EVENT_IN_FLIGHT;
                 if (i % 5 == 1)
                         sent->report.event.kind = CK_EVENT_REPORT; /* it arrived */
                 if (i % 5 == 2)

@@ -239,12 +239,12 @@ cdef extern from "ck_callback.h" nogil:
     void ck_callback_print(const rd_kafka_t *, int, const char *, const char *) noexcept
     void ck_callback_commit(rd_kafka_t *, rd_kafka_resp_err_t,
                             rd_kafka_topic_partition_list_t *, void *) noexcept
-    ctypedef struct ck_answer_t:
+    ctypedef struct ck_commit_result_t:
         bint given
         rd_kafka_resp_err_t err
         rd_kafka_topic_partition_list_t *partitions
 
-    void ck_callback_answer(rd_kafka_t *, rd_kafka_resp_err_t,
+    void ck_callback_commit_result(rd_kafka_t *, rd_kafka_resp_err_t,
                             rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()

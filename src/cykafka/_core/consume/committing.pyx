@@ -2,8 +2,8 @@
 cimport cython
 
 from cykafka._core.clib.csrc cimport (
-    ck_answer_t,
-    ck_callback_answer,
+    ck_commit_result_t,
+    ck_callback_commit_result,
     ck_loans_add,
     ck_loans_pin,
     ck_loans_sub,
@@ -49,7 +49,7 @@ cdef class Commit:
     cdef Consumer _consumer
     cdef ck_loans_t *_loans
     cdef rd_kafka_queue_t *_replies
-    cdef ck_answer_t _answer
+    cdef ck_commit_result_t _answer
     cdef Watch _watch
     cdef object _generation
 
@@ -76,7 +76,7 @@ cdef class Commit:
             self._replies = rd_kafka_queue_new(rk)
             rd_kafka_queue_io_event_enable(self._replies, ck_pipe_writer(pipe), b"1", 1)
             with nogil:
-                err = rd_kafka_commit_queue(rk, c_offsets, self._replies, ck_callback_answer,
+                err = rd_kafka_commit_queue(rk, c_offsets, self._replies, ck_callback_commit_result,
                                             &self._answer)
             consumer.leave()
         finally:

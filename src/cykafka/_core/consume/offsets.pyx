@@ -8,10 +8,10 @@ from cykafka._core.clib.csrc cimport (
     CK_CALL_SEEK,
     CK_CALL_TIMES,
     CK_CALL_WATERMARKS,
-    ck_answer_t,
+    ck_commit_result_t,
     ck_batch_t,
     ck_call_kind_t,
-    ck_callback_answer,
+    ck_callback_commit_result,
     ck_runtime_generation,
 )
 from cykafka._core.clib.librdkafka cimport (
@@ -258,7 +258,7 @@ cdef list commit_and_wait(Handle handle,
     """Commit, and wait for the response until the deadline (-1: forever)."""
     cdef rd_kafka_queue_t *replies
     cdef rd_kafka_resp_err_t err
-    cdef ck_answer_t answer
+    cdef ck_commit_result_t answer
     cdef int ms
     cdef bint closing = handle._role.closes_later
     answer.given = False
@@ -270,7 +270,7 @@ cdef list commit_and_wait(Handle handle,
         handle._role.enter_callback()
         with nogil:
             replies = rd_kafka_queue_new(rk)
-            err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_answer, &answer)
+            err = rd_kafka_commit_queue(rk, c_offsets, replies, ck_callback_commit_result, &answer)
         try:
             check_doing(err, "Commit failed")
             while not answer.given:
