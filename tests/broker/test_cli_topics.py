@@ -59,7 +59,7 @@ def test_topic_is_created_listed_and_deleted(run_cli: Run, unique: Unique) -> No
     assert run_cli("topics", "delete", name, "--yes", "--json").rows == [
         {"topic": name, "outcome": "deleted"}
     ]
-    assert f"there is no topic '{name}'" in run_cli("topics", "list", name, status=1).error
+    assert f"topic '{name}' does not exist" in run_cli("topics", "list", name, status=1).error
     assert run_cli("topics", "delete", name, "--yes", "--if-exists", "--json").rows == []
 
 
