@@ -79,7 +79,10 @@ def test_topic_that_exists_is_an_error_unless_that_is_allowed(run_cli: Run, topi
         (("topics", "create", ""), "empty name"),
         (("topics", "create", "t", "-p", 2**31), "num_partitions"),
         (("topics", "create", "\udcff"), "surrogates"),
-        (("groups", "reset", "", "--topic", "{topic}", "--to", "end", "--yes"), "it is empty"),
+        (
+            ("groups", "reset", "", "--topic", "{topic}", "--to", "end", "--yes"),
+            "that is not empty",
+        ),
         (("configs", "describe", "group", ""), "empty name"),
     ],
     ids=lambda item: " ".join(map(ascii, item)) if isinstance(item, tuple) else "",

@@ -59,7 +59,7 @@ class DemoOptions:
     topic: str | None = None
     """topic to use; must be empty (default: a fresh one)"""
     broker: Flag = False
-    """a throw-away broker of real Kafka; needs Java, and Maven at the first run"""
+    """start a throw-away Kafka broker; needs Java, and Maven on the first run"""
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4
     """partitions of the topic, if the demo starts the brokers"""
 
