@@ -122,7 +122,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
     timestamp = _flag(given, "includeTimestamp", False)
     if timestamp and "timestamp" not in columns:
-        raise ValueError("option includeTimestamp is true, but there is no column timestamp")
+        raise ValueError("option includeTimestamp is true, but the column timestamp is missing")
     return WriteOptions(
         config,
         topic,

@@ -106,7 +106,10 @@ def _descriptor(document: Document, name: str) -> Any:
     except KeyError:
         raise UnfitError(f"the schema has no message {name}") from None
     if not message.fields:
-        raise UnfitError(f"the message {message.full_name} has no fields: Spark has no such types")
+        raise UnfitError(
+            f"the message {message.full_name} has no fields: Spark does not support types "
+            "without fields"
+        )
     return message
 
 
