@@ -271,7 +271,7 @@ def create(
 ) -> int:
     """Create a rule for each combination of resource, principal, host and operation.
 
-    A rule that exists already is no error.
+    Creating an existing rule again is not an error.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class ConsumeOptions:
     until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
     exit: Annotated[bool, plain("--exit", "-e", group=_WHERE)] = False
-    """exit at the end, as it is at the start; with -G, when all partitions are at their ends"""
+    """exit at the current ends; with -G, when all partitions are at their ends"""
     partition: Annotated[
         tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
     ] = ()
@@ -79,7 +79,7 @@ class ConsumeOptions:
     null: Annotated[bool, plain("--null", "-Z", group=_WHAT)] = False
     """print NULL for null (default: nothing)"""
     quiet: Annotated[bool, plain("--quiet", "-q", group=_WHAT)] = False
-    """no progress and no summary; errors are still shown"""
+    """show neither progress nor a summary; still show errors"""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class ProduceOptions:
     ] = None
     """the column that is the value, with --csv (default: the row as JSON)"""
     skip_bad: Annotated[bool, plain("--skip-bad", group=_FORMAT)] = False
-    """skip and count lines that are no records (default: stop there)"""
+    """skip and count lines that are not records (default: stop there)"""
     key: Annotated[str | None, option("--key", "-k", group=_RECORDS, metavar="TEXT")] = None
     """the key of all records"""
     header: Annotated[
@@ -104,7 +104,7 @@ class ProduceOptions:
     ] = None
     """send at most N records a second"""
     quiet: Annotated[bool, plain("--quiet", "-q", group=_SENDING)] = False
-    """no progress and no summary; errors are still shown"""
+    """show neither progress nor a summary; still show errors"""
 
 
 def produce(

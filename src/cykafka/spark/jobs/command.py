@@ -43,9 +43,9 @@ MODULES = {
 
 _EPILOGUE = (
     "Each key of a TOML file is also an option: dry_run = true is --dry-run, [kafka] with "
-    "linger.ms = 5 is --kafka linger.ms=5. Options take precedence over the file. "
-    "The text ${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: "
-    "use them for passwords. docs/spark-jobs.md explains all keys.\n\n"
+    "linger.ms = 5 is --kafka linger.ms=5. Options take precedence over the file. The text "
+    "${NAME} in a value, or the value env:NAME, stands for the environment variable NAME: use "
+    "them for passwords. docs/spark-jobs.md explains all keys.\n\n"
     "exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job "
     "failed, or was stopped before it was done; 2 the configuration is wrong"
 )

@@ -155,8 +155,8 @@ class Owner:
     def other_folders(self, there: list[str]) -> ConfigError:
         """Return the error for an archive with different partitions."""
         return self.refused(
-            f"it is partitioned by {', '.join(there)}, but these keys would partition new files by "
-            f"{', '.join(self.form['folders'])}; keep "
+            f"it is partitioned by {', '.join(there)}, but these keys would partition new files "
+            f"by {', '.join(self.form['folders'])}; keep "
             '"partition_by", "decode" and "schema" as they were, or use another path and '
             "checkpoint"
         )
