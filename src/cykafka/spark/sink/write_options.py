@@ -185,8 +185,8 @@ def _transaction(given: Mapping[str, str], stream: bool) -> str | None:
         return None
     if not stream:
         raise ValueError(
-            "option transactional is for streams: a batch write has no number by which a "
-            "repetition could be recognized"
+            "option transactional is for streams: Spark does not number batch writes, so "
+            "the sink could not recognize a repeated write"
         )
     if not prefix:
         raise ValueError(

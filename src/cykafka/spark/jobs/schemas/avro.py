@@ -226,7 +226,7 @@ class _Types:
             if not isinstance(digits, int) or digits < 1:
                 raise UnfitError(f"a decimal has the precision {digits}, expected 1 or more")
             if digits > _MOST_DIGITS:
-                raise UnfitError(f"a decimal has {digits} digits, and Spark has {_MOST_DIGITS}")
+                raise UnfitError(f"a decimal has {digits} digits, Spark supports {_MOST_DIGITS}")
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical], _same, _same

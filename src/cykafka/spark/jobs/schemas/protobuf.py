@@ -140,8 +140,8 @@ def _proto(text: str) -> FileDescriptorProto:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError):
         raise UnfitError(
-            "the registry gives it as text: expected a FileDescriptorProto in base64, as Schema "
-            "Registry answers to format=serialized"
+            "the registry returns it as text: expected a FileDescriptorProto in base64, which "
+            "Schema Registry returns for format=serialized"
         ) from None
 
 
@@ -155,7 +155,7 @@ def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> N
             try:
                 module = importlib.import_module(name[: -len(".proto")].replace("/", ".") + "_pb2")
             except ModuleNotFoundError:
-                raise UnfitError(f"it imports {name}, which is not known") from None
+                raise UnfitError(f"it imports {name}, which is unknown") from None
             _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb), known)
     try:
         pool.AddSerializedFile(proto.SerializeToString())

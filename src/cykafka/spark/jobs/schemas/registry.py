@@ -319,7 +319,8 @@ class Registry:
             name = "bearer.auth.token" if given["bearer.auth.token"] else "basic.auth.user.info"
             raise RegistryError(
                 f'key "registry.{name}": Schema Registry refuses the request ({method} '
-                f"{address}): {words}. Check the user, the password or the token, and its rights"
+                f"{address}): {words}. Check the user, the password or the token, and "
+                "its permissions"
             )
         if answer.status in (409, 422):
             raise UnfitError(f"Schema Registry refuses the schema ({method} {address}): {words}")
