@@ -26,7 +26,7 @@ static ck_arrow_result_t ck_arrow_check(const ck_arrow_view_t *view,
         const struct ArrowArray *array = view->array;
 
         if (!schema->release || !array->release)
-                return ck_arrow_broken(problem, view, "it was released or moved away");
+                return ck_arrow_broken(problem, view, "it was released or moved");
         if (!schema->format)
                 return ck_arrow_broken(problem, view, "its type is missing");
         if (array->length < 0 || array->offset < 0 ||
@@ -459,11 +459,11 @@ ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *he
                                    headers->keys.validity, names.first);
         if (row >= 0)
                 return ck_arrow_fault(problem, CK_ARROW_ROW, view,
-                                      "the name of a header is null", row);
+                                      "a header name is null", row);
         row = ck_arrow_nul_in_name(headers, view->length);
         if (row >= 0)
                 return ck_arrow_fault(problem, CK_ARROW_ROW, view,
-                                      "the name of a header has a NUL character in it",
+                                      "a header name contains a NUL character",
                                       row);
         return CK_ARROW_OK;
 }

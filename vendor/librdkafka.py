@@ -196,7 +196,7 @@ def find_system(pin: Pin) -> Library:
     except OSError as error:
         raise SourceError("pkg-config is not installed") from error
     except subprocess.CalledProcessError as error:
-        raise SourceError("pkg-config finds no rdkafka (Debian: librdkafka-dev)") from error
+        raise SourceError("pkg-config does not find rdkafka (Debian: librdkafka-dev)") from error
     try:
         if not pin.accepts(version):
             raise SourceError(
@@ -236,8 +236,8 @@ def bundled(pin: Pin, cache: Cache, toolchain: Toolchain) -> Library:
         patches = patches_for(source.version, pin)
         if source.version != pin.version:
             log(
-                f"{source.version} is not the pinned version: its checksum is not checked, and "
-                "it gets none of cykafka's patches"
+                f"{source.version} is not the pinned version: the build neither checks its "
+                "checksum nor applies cykafka's patches"
             )
         prefix = cache.builds / build_key(source.version, source.checksum, toolchain, patches)
         if not _is_complete(prefix):
@@ -352,7 +352,7 @@ class _Runner:
                 ) from error
         if done.returncode != 0:
             end = "\n".join(self.log_path.read_text(errors="replace").splitlines()[-40:])
-            raise VendorError(f"the build failed:\n{end}\nThe whole log: {self.log_path}")
+            raise VendorError(f"the build failed:\n{end}\nFull log: {self.log_path}")
 
 
 def check_modules() -> None:

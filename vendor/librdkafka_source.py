@@ -127,7 +127,7 @@ class Cache:
             lock = (self.root / "lock").open("a")
         except OSError as error:
             raise VendorError(
-                f"cannot write the cache: {error}; set CYKAFKA_CACHE_DIR to a writable folder"
+                f"cannot write the cache: {error}; set CYKAFKA_CACHE_DIR to a writable directory"
             ) from error
         with lock as file:
             try:
@@ -266,7 +266,7 @@ def from_setting(setting: str, pin: Pin, scratch: Path) -> Source:
     path = Path(os.path.expanduser(setting)).absolute()
     if not path.exists():
         hint = "" if Path(setting).is_absolute() else f" in {Path.cwd()}; use an absolute path"
-        raise SourceError(f"no such file or folder{hint}")
+        raise SourceError(f"no such file or directory{hint}")
     source = checked(path if path.is_dir() else extract(path, scratch / "unpacked"), pin, SETTING)
     if not pin.accepts(source.version):
         raise SourceError(f"librdkafka {source.version} is too old; use {pin.version} or newer")
@@ -398,7 +398,7 @@ def find_source(pin: Pin, cache: Cache, scratch: Path) -> Source:
             log(f"no source from {place}: {error}")
     npm = "" if shutil.which("npm") else "install npm, or "
     raise VendorError(
-        f"no place has the source of librdkafka {pin.version} (see the reasons above): {npm}"
+        f"cannot fetch the source of librdkafka {pin.version} (see the reasons above): {npm}"
         f"download {pin.release_url} (or run `npm pack {pin.npm_package}`) on another machine and "
         f"set {SETTING} to the archive"
     )

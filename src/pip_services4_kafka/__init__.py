@@ -23,8 +23,8 @@ except _metadata.PackageNotFoundError:
     pass
 else:
     _warnings.warn(
-        "the distribution pip-services4-kafka is installed as well, and installs its files into "
-        'the same folder as cykafka: run "pip uninstall pip-services4-kafka", then '
+        "the distribution pip-services4-kafka is also installed, and installs its files into "
+        'the same directory as cykafka: run "pip uninstall pip-services4-kafka", then '
         '"pip install --force-reinstall --no-deps cykafka"',
         RuntimeWarning,
         stacklevel=2,

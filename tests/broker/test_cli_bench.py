@@ -76,4 +76,4 @@ def test_bench_failure_removes_its_topic(run_cli: Run, wait_until: WaitUntil) ->
 def test_bench_of_a_missing_topic_is_refused(run_cli: Run, unique: Unique) -> None:
     missing = run_cli("bench", "--topic", unique("missing"), status=1)
 
-    assert "there is no topic" in missing.error
+    assert "does not exist" in missing.error

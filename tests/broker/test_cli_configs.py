@@ -116,10 +116,11 @@ def test_unknown_resources_are_named(run_cli: Run, unique: Unique) -> None:
     name = unique("missing")
 
     assert (
-        f"there is no topic '{name}'"
+        f"topic '{name}' does not exist"
         in run_cli("configs", "describe", "topic", name, status=1).error
     )
     assert (
-        "there is no broker '99'" in run_cli("configs", "describe", "broker", 99, status=1).error
+        "broker '99' does not exist"
+        in run_cli("configs", "describe", "broker", 99, status=1).error
     )
     assert "nothing to change" in run_cli("configs", "alter", "topic", name, status=2).error

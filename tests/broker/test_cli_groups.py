@@ -152,7 +152,7 @@ def test_unknown_lag_fails_the_check(
     assert run_cli("groups", "lag", name).error == ""
     missing = unique("missing")
     error = run_cli("groups", "lag", missing, "--max", 0, status=1).error
-    assert f"there is no group '{missing}'" in error
+    assert f"group '{missing}' does not exist" in error
 
 
 def test_descriptions_are_separated_by_an_empty_line(
@@ -279,7 +279,7 @@ def test_offsets_and_groups_are_deleted(run_cli: Run, filled: str, group: str) -
     assert listed == [{"group": group, "offsets": 1, "outcome": "would be deleted"}]
     assert {"group": group, "offsets": 1, "outcome": "deleted"} in run_cli(*command, "-y").rows
     assert (
-        f"there is no group '{group}'"
+        f"group '{group}' does not exist"
         in run_cli("groups", "delete", group, "--yes", status=1).error
     )
 
@@ -324,7 +324,7 @@ def test_watch_goes_on_after_an_outage(
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            assert f"there is no group '{group}'" in process.stderr.readline()
+            assert f"group '{group}' does not exist" in process.stderr.readline()
             wait_until(commits)
             assert json.loads(process.stdout.readline())["group"] == group
             for node in three.nodes:

@@ -290,7 +290,7 @@ def test_single_hyphen_is_a_delimiter_and_a_file(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["consume", "none-{topic}"], "there is no topic 'none-{topic}'"),
+        (["consume", "none-{topic}"], "topic 'none-{topic}' does not exist"),
         (["consume", "{topic}", "-p", "1,9"], "has no partition 9; the last is 3"),
         (["produce", "{topic}", "-p", "9"], "has no partition 9; the last is 3"),
         (["consume", "^x"], "regular expressions need a group"),

@@ -59,7 +59,7 @@ def test_topic_is_created_listed_and_deleted(run_cli: Run, unique: Unique) -> No
     assert run_cli("topics", "delete", name, "--yes", "--json").rows == [
         {"topic": name, "outcome": "deleted"}
     ]
-    assert f"there is no topic '{name}'" in run_cli("topics", "list", name, status=1).error
+    assert f"topic '{name}' does not exist" in run_cli("topics", "list", name, status=1).error
     assert run_cli("topics", "delete", name, "--yes", "--if-exists", "--json").rows == []
 
 
@@ -79,7 +79,10 @@ def test_topic_that_exists_is_an_error_unless_that_is_allowed(run_cli: Run, topi
         (("topics", "create", ""), "empty name"),
         (("topics", "create", "t", "-p", 2**31), "num_partitions"),
         (("topics", "create", "\udcff"), "surrogates"),
-        (("groups", "reset", "", "--topic", "{topic}", "--to", "end", "--yes"), "it is empty"),
+        (
+            ("groups", "reset", "", "--topic", "{topic}", "--to", "end", "--yes"),
+            "that is not empty",
+        ),
         (("configs", "describe", "group", ""), "empty name"),
     ],
     ids=lambda item: " ".join(map(ascii, item)) if isinstance(item, tuple) else "",

@@ -221,7 +221,7 @@ def test_broker_with_a_missing_command_exits_127(given: tuple[str, ...], missing
     done = run(*given)
 
     assert done.returncode == 127
-    assert done.stderr.endswith(f" broker: there is no {missing}\n")
+    assert done.stderr.endswith(f" broker: unknown {missing}\n")
 
 
 @pytest.mark.usefixtures("own_brokers")

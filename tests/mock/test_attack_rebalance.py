@@ -129,7 +129,7 @@ def test_partition_unassigned_twice_in_one_call_is_refused(
     first, second = (kafka.TopicPartition(topic, number) for number in (0, 1))
     consumer.assign([first, second])
     with pytest.raises(
-        kafka.KafkaException, match=rf"{topic} \[0\] is in the list twice"
+        kafka.KafkaException, match=rf"{topic} \[0\] appears twice in the list"
     ) as caught:
         consumer.incremental_unassign([first, second, first])
     assert caught.value.args[0] == kafka.KafkaError._INVALID_ARG

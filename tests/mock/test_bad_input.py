@@ -366,8 +366,8 @@ def test_error_names_the_index_of_the_wrong_list_item(
         ({"topic": "\ud800"}, "topic"),
         ({"value": "\ud800"}, "value"),
         ({"key": "\ud800"}, "key"),
-        ({"headers": {"\ud800": b""}}, "the name of a header"),
-        ({"headers": {"name": "\ud800"}}, "the value of a header"),
+        ({"headers": {"\ud800": b""}}, "a header name"),
+        ({"headers": {"name": "\ud800"}}, "a header value"),
     ],
     ids=str,
 )

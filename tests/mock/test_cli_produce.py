@@ -35,7 +35,7 @@ def test_second_signal_reports_records_that_wait_for_room() -> None:
                 assert consumer.poll(WAIT_S).value() == b"first"
             cluster.broker_down()
             os.write(writer.stdin.fileno(), b"x\n" * 100)
-            assert "no broker is reachable" in writer.stderr.readline()
+            assert "cannot reach any broker" in writer.stderr.readline()
             writer.send_signal(signal.SIGINT)
             assert "interrupted; waiting for 100 records" in writer.stderr.readline()
             writer.send_signal(signal.SIGINT)

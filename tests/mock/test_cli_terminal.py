@@ -127,7 +127,7 @@ def test_second_ctrl_c_drops_records_that_nobody_takes(
         assert consumer.poll(WAIT_S).value() == b"first"
     own.broker_down()
     child.sendline("second")
-    child.expect("no broker is reachable, still trying")
+    child.expect("cannot reach any broker; retrying")
     child.send(CTRL_C)
     child.expect("interrupted; waiting for 1 record, Ctrl-C drops them")
     child.send(CTRL_C)
@@ -200,7 +200,7 @@ def test_produce_on_a_terminal_escapes_controls_of_a_file(
     path.write_text("a\x1b[31m,b\n1,2\n")
     arguments = ("--csv", "--key-column", "nope", str(path))
     child = terminal("produce", "topic", "-b", own.bootstrap_servers, *arguments)
-    child.expect_exact(r"there are a\x1b[31m, b")
+    child.expect_exact(r"it has a\x1b[31m, b")
     assert end(child)[0] == 2
 
 
@@ -214,7 +214,7 @@ def test_ctrl_c_of_a_member_waits_once_while_the_broker_is_down(
     child = terminal("consume", "topic", "-G", "g", "--timeout", "4", "-b", own.bootstrap_servers)
     child.expect_exact("first")
     own.broker_down()
-    child.expect("no broker is reachable, still trying")
+    child.expect("cannot reach any broker; retrying")
     began = time.monotonic()
     child.send(CTRL_C)
     status, rest = end(child)

@@ -108,7 +108,7 @@ def test_skipped_offsets_count_as_read(reader: Any, ranges: Any, topic: str, fil
     wanted.skip(topic, 0, 4)
 
     assert all_of(reader, wanted) == [(0, at) for at in range(6, 10)]
-    with pytest.raises(ValueError, match="there is no range of"):
+    with pytest.raises(ValueError, match="the ranges do not contain"):
         wanted.skip(topic, 1, 6)
 
 
@@ -166,9 +166,9 @@ def test_ranges_refuse_a_second_caller(
         return False
 
     wait_until(refused, lambda: None)
-    with pytest.raises(RuntimeError, match="another call reads these ranges"):
+    with pytest.raises(RuntimeError, match="another call is reading these ranges"):
         consume_ranges(reader, wanted, timeout=0)
-    with pytest.raises(RuntimeError, match="reads these ranges"):
+    with pytest.raises(RuntimeError, match="is reading these ranges"):
         wanted.__init__([])
     reader.close()
     thread.join(WAIT_S)

@@ -108,10 +108,10 @@ class Unprintable(Exception):
     ("token", "words"),
     [
         (("hush\udc80hush", None), "oauth_cb: token: the character at index 4"),
-        (("hush\0hush", None), "the token cannot have a NUL"),
+        (("hush\0hush", None), "the token cannot contain a NUL"),
         (("t", None, 5), "expected a str as principal, got int"),
         (("t", None, "me", {"tenant": 5}), "expected a str as extension, got int"),
-        (("t", None, "me", {"tenant": "hush\0hush"}), "the extension cannot have a NUL"),
+        (("t", None, "me", {"tenant": "hush\0hush"}), "the extension cannot contain a NUL"),
         (("t", None, "me", {"tenant": "hush\udc80"}), "extension: the character at index 4"),
         (("t", None, "me", {"tenant": "hush\x7f"}), "oauth_cb: "),
         (Unprintable(), "oauth_cb failed: Unprintable"),

@@ -191,9 +191,9 @@ def test_columns_may_be_omitted(
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, "value: there is no column 'value' in the data, which has s, n, f"),
-        ({"value": "s", "key": "x"}, ValueError, "key: there is no column 'x'"),
-        ({"value": "n"}, TypeError, "value: the column 'n' is of Arrow's type int64; cast it to"),
+        ({}, ValueError, "value: the data has no column 'value'; its columns are s, n, f"),
+        ({"value": "s", "key": "x"}, ValueError, "key: the data has no column 'x'"),
+        ({"value": "n"}, TypeError, "value: the column 'n' has the Arrow type int64; cast it to"),
         ({"value": "s", "headers": "s"}, TypeError, "headers: .* string; cast it to list<struct<"),
         (
             {"value": "s", "timestamp": "f"},
@@ -203,7 +203,7 @@ def test_columns_may_be_omitted(
         ({"value": "s", "partition": "f"}, TypeError, "partition: .* double; cast it to int64"),
         ({"value": "s", "partition": "n"}, ValueError, r"partition\[1\]: expected -1 to "),
         ({"value": "s", "timestamp": "n"}, ValueError, r"timestamp\[1\]: expected 0 to "),
-        ({"value": 1}, TypeError, "value: expected the name of a column, got int"),
+        ({"value": 1}, TypeError, "value: expected a column name, got int"),
         ({"value": "s", "timeout": "x"}, TypeError, "timeout"),
     ],
 )
@@ -241,8 +241,8 @@ def test_a_column_may_name_the_topic_of_each_record(
         ),
         (data.set_column(0, "topic", pa.array([1, 2, 3, 4])), TypeError, "topic: .* int64"),
         (data.set_column(0, "topic", pa.array([b"\xff"] * 4)), ValueError, "utf-8"),
-        (data.drop_columns(["topic"]), ValueError, "topic: there is no column 'topic'"),
-        (pa.array(["a"]), TypeError, "topic: there is no column 'topic'"),
+        (data.drop_columns(["topic"]), ValueError, "topic: the data has no column 'topic'"),
+        (pa.array(["a"]), TypeError, "topic: the data has no column 'topic'"),
     ):
         with pytest.raises(error, match=message):
             producer.publish_arrow(None, bad)

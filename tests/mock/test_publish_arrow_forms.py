@@ -137,8 +137,8 @@ def test_empty_data_is_done_at_once(producer: Any, topic: str) -> None:
         (pa.table({"v": ["a"]}), {}, ValueError, "value: .*no column 'value'.*v"),
         (pa.table({"value": ["a"]}), {"key": "k"}, ValueError, "key: .*no column 'k'"),
         (pa.table({"value": ["a"]}), {"value": None}, TypeError, "value: .*and no key either"),
-        (pa.table({"value": ["a"]}), {"key": 3}, TypeError, "key: expected the name"),
-        (pa.array(["a"]), {"key": "k"}, TypeError, "key: there is no column 'k'"),
+        (pa.table({"value": ["a"]}), {"key": 3}, TypeError, "key: expected a column name"),
+        (pa.array(["a"]), {"key": "k"}, TypeError, "key: the data has no column 'k'"),
         (
             pa.table({"value": ["a"], "t": [-5]}),
             {"timestamp": "t"},

@@ -107,7 +107,7 @@ def test_close_reports_an_unfinished_commit(
 
     with caplog.at_level(logging.WARNING, "cykafka"):
         broken.close(1)
-    assert "the commit of the transaction did not end" in caplog.text
+    assert "the transaction's commit did not finish" in caplog.text
 
 
 def test_fatal_error_of_another_client_aborts_the_block(
@@ -155,7 +155,7 @@ def test_transaction_call_in_a_callback_of_a_transaction_call_is_refused(
         broken.produce("any", b"x", on_delivery=nested)
 
     assert refused == [kafka.KafkaError._CONFLICT]
-    assert "in a callback of a transaction call" in refused[0].str()
+    assert "A callback that runs in a transaction call" in refused[0].str()
     assert caught.value.args[0] is refused[0]
     # The next block continues the commit.
     with broken.transaction(timeout=WAIT_S):
@@ -339,7 +339,7 @@ def test_failure_of_a_commit_in_close_is_reported(
     mock_cluster.broker_up()
 
     assert producer.close(timeout=WAIT_S) is False
-    assert "the commit of the transaction has failed" in caplog.text
+    assert "the transaction's commit failed" in caplog.text
 
 
 def test_failure_of_a_commit_in_close_is_logged_if_callbacks_raise(
@@ -365,7 +365,7 @@ def test_failure_of_a_commit_in_close_is_logged_if_callbacks_raise(
     with pytest.raises(LookupError):
         producer.close(timeout=WAIT_S)
 
-    assert "the commit of the transaction has failed" in caplog.text
+    assert "the transaction's commit failed" in caplog.text
     assert producer.close() is False
 
 
@@ -386,7 +386,7 @@ def test_close_shares_its_timeout_between_a_commit_and_the_abort_after_it(
     assert time.monotonic() - started < 8  # with two timeouts it takes 9
     refusal.join()
     failed, stuck, *_ = caplog.messages
-    assert "the commit of the transaction has failed" in failed
+    assert "the transaction's commit failed" in failed
     assert "the open transaction could not be aborted" in stuck
 
 
@@ -498,7 +498,7 @@ def test_failed_commit_is_logged_if_the_abort_in_close_is_interrupted(
         broken.close(timeout=WAIT_S)
     thread.join(WAIT_S)
 
-    assert "the commit of the transaction has failed" in caplog.text
+    assert "the transaction's commit failed" in caplog.text
     mock_cluster.clear_request_errors("EndTxn")
     assert broken.close(timeout=WAIT_S) is True
 

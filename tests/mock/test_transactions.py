@@ -287,7 +287,7 @@ def test_offsets_of_a_wrong_type_are_rejected(
 @pytest.mark.ours
 @pytest.mark.parametrize("group", ["", "a\0b"])
 def test_invalid_group_name_is_refused(ready: Any, group: str) -> None:
-    with pytest.raises(ValueError, match="expected the name of a group"):
+    with pytest.raises(ValueError, match="expected a group name"):
         ready.send_offsets_to_transaction([], group, WAIT_S)
 
 

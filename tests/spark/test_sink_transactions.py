@@ -569,7 +569,7 @@ def test_topics_from_the_column_have_marks_too(
 
 
 def test_transactional_sink_requires_a_task_context() -> None:
-    with pytest.raises(KafkaWriteError, match="does not give the number of the micro-batch"):
+    with pytest.raises(KafkaWriteError, match="does not pass the number of the micro-batch"):
         transactions.Place.here()
 
 

@@ -124,7 +124,7 @@ def test_schema_is_a_projection(batch: Load, topic: str, producer: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ("offsets bigint", "there is no column 'offsets'; did you mean \"offset\"?"),
+        ("offsets bigint", "unknown column 'offsets'; did you mean \"offset\"?"),
         ("offset int", "column offset is bigint, not int: read it as bigint, then cast it"),
         (
             "value binary not null",

@@ -123,7 +123,7 @@ def test_job_checks_the_login_before_spark_starts(secured: KafkaCluster, own: st
     ):
         check("mallory")
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"answers: .*[Aa]uthentication") as caught:
+    with pytest.raises(RuntimeError, match=r"responds: .*[Aa]uthentication") as caught:
         check("alice", **{"sasl.password": "hush-hush"})
 
     assert time.monotonic() - began < SOON_S

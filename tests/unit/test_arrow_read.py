@@ -105,7 +105,7 @@ def test_timestamps_of_every_unit_become_milliseconds(data: st.DataObject) -> No
 
     assert ArrowData(array).read_numbers(times=True, missing=0) == wanted
     assert ArrowData(as_table(array, data.draw)).read_numbers("x", times=True, missing=0) == wanted
-    with pytest.raises(TypeError, match=r"of Arrow's type timestamp\[.*\]; cast it to int64$"):
+    with pytest.raises(TypeError, match=r"the Arrow type timestamp\[.*\]; cast it to int64$"):
         ArrowData(array).read_numbers()
 
 
@@ -160,11 +160,11 @@ def test_a_table_without_rows_is_checked_too() -> None:
     for data in (table, empty):
         assert ArrowData(data).length == 0
         assert ArrowData(data).read_headers("y") == []
-        with pytest.raises(TypeError, match="of Arrow's type double"):
+        with pytest.raises(TypeError, match="the Arrow type double"):
             ArrowData(data).read_column("x")
-        with pytest.raises(TypeError, match="of Arrow's type double"):
+        with pytest.raises(TypeError, match="the Arrow type double"):
             ArrowData(data).read_headers("x")
-        with pytest.raises(ValueError, match="there is no column 'z'"):
+        with pytest.raises(ValueError, match="the data has no column 'z'"):
             ArrowData(data).read_numbers("z")
 
 
@@ -185,10 +185,10 @@ def test_a_table_without_rows_is_checked_too() -> None:
     ],
 )
 def test_error_for_another_type_suggests_a_cast(array: Any, name: str) -> None:
-    message = f"^data: the array is of Arrow's type {name}; cast it to binary or string$"
+    message = f"^data: the array has the Arrow type {name}; cast it to binary or string$"
     with pytest.raises(TypeError, match=message):
         ArrowData(array).read_column()
-    message = f"^data: the column 'x' is of Arrow's type {name}; cast it to list<struct<"
+    message = f"^data: the column 'x' has the Arrow type {name}; cast it to list<struct<"
     with pytest.raises(TypeError, match=message):
         ArrowData(pa.table({"x": array})).read_headers("x")
 
@@ -197,11 +197,11 @@ def test_columns_are_found_by_name() -> None:
     data = ArrowData(pa.table([pa.array(["a"])] * 3, names=["x", "y", "y"]))
 
     assert data.read_column("x") == [b"a"]
-    with pytest.raises(ValueError, match="no column 'z' in the data, which has x, y, y"):
+    with pytest.raises(ValueError, match="no column 'z'; its columns are x, y, y"):
         data.read_column("z")
-    with pytest.raises(ValueError, match="there are several columns 'y'"):
+    with pytest.raises(ValueError, match="the data has several columns 'y'"):
         data.read_column("y")
-    with pytest.raises(TypeError, match="expected the name of a column, got int"):
+    with pytest.raises(TypeError, match="expected a column name, got int"):
         data.read_column(1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"no column 'x' .* expected a table"):
         ArrowData(pa.array(["a"])).read_column("x")
@@ -231,8 +231,8 @@ def test_error_for_invalid_headers_names_their_row() -> None:
     good = [{"key": "a", "value": b"1"}]
     for bad, message in (
         ([None], "a header is null"),
-        ([{"key": None, "value": b""}], "the name of a header is null"),
-        ([{"key": "a\0b", "value": b""}], "the name of a header has a NUL character in it"),
+        ([{"key": None, "value": b""}], "a header name is null"),
+        ([{"key": "a\0b", "value": b""}], "a header name contains a NUL character"),
     ):
         with pytest.raises(ValueError, match=f"in row 2 of the array {message}"):
             ArrowData(pa.array([good, None, bad], kind)).read_headers()
@@ -240,7 +240,7 @@ def test_error_for_invalid_headers_names_their_row() -> None:
         part = pa.array([good, None, bad], kind).slice(0, 2)
         assert ArrowData(part).read_headers() == [[(b"a", b"1")], []]
     nameless = pa.list_(pa.struct([("key", pa.null()), ("value", pa.binary())]))
-    with pytest.raises(ValueError, match="in row 1 of the array the name of a header is null"):
+    with pytest.raises(ValueError, match="in row 1 of the array a header name is null"):
         ArrowData(pa.array([[], [{"key": None, "value": b"1"}]], nameless)).read_headers()
 
 

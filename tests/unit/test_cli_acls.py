@@ -85,8 +85,8 @@ def test_prefix_does_not_apply_to_the_cluster() -> None:
         (ORDERS, ["User:a"], {"operations": []}, "name an operation"),
         (ORDERS, ["User:a"], {"consumer": True}, "--consumer needs --topic and --group"),
         (Resources(group=("g",)), ["User:a"], {"producer": True}, "--producer needs --topic"),
-        (ORDERS, ["User:a"], {"producer": True, "deny": True}, "leave out --deny"),
-        (Resources(topic=("*",)), ["User:a"], {"prefixed": True}, "'\\*' is no prefix"),
+        (ORDERS, ["User:a"], {"producer": True, "deny": True}, "remove --deny"),
+        (Resources(topic=("*",)), ["User:a"], {"prefixed": True}, "'\\*' is not a prefix"),
     ],
 )
 def test_rules_that_lack_something_are_refused(

@@ -61,7 +61,7 @@ def test_destructive_command_without_a_terminal_is_refused(
 
     # It refuses before it connects: no broker listens there.
     assert main([*line.split(), "-b", "127.0.0.1:1"]) == 2
-    assert "--yes does it without asking" in capsys.readouterr().err
+    assert "pass --yes to skip the prompt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--yes", "--dry-run"])

@@ -127,7 +127,7 @@ def test_verifier_unknown(verifier: Verifier, sent: list[Record], headers: Heade
     verifier.check([*sent, (b"k", b"v3", headers)])
 
     (fault,) = verifier.faults()
-    assert fault.startswith("1 record not of this file")
+    assert fault.startswith("1 record not from this file")
 
 
 # -- the flights

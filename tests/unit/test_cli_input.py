@@ -185,12 +185,12 @@ def test_ndjson_value_that_is_no_string_becomes_json(
         (b'{"id":1,"total":2}', "'id'; to send lines as they are, leave out --json"),
         (b"[1]", "expected a JSON object; to send lines as they are, leave out --json"),
         (b'{"key":"k"}', "the value of a tombstone is null"),
-        (b'{"value":"a","value":"b"}', "two members of the same name"),
+        (b'{"value":"a","value":"b"}', "two members with the same name"),
         (b'{"value":"a","value_base64":"YQ=="}', "both value and value_base64"),
-        (b'{"value_base64":"Y"}', "expected a string of base64"),
-        (b'{"value_base64":1}', "expected a string of base64"),
-        (b'{"value":"\\ud800"}', "value: it has no UTF-8 form"),
-        (b'{"value":1e999}', "value: it has no UTF-8 form"),
+        (b'{"value_base64":"Y"}', "expected a base64 string"),
+        (b'{"value_base64":1}', "expected a base64 string"),
+        (b'{"value":"\\ud800"}', "value: it cannot be encoded as UTF-8"),
+        (b'{"value":1e999}', "value: it cannot be encoded as UTF-8"),
         (b'{"value":"\xff"}', "byte at index 10 is not UTF-8"),
         (b'{"value":1,"partition":-1}', "partition: expected an integer"),
         (b'{"value":1,"partition":true}', "partition: expected an integer"),
@@ -201,7 +201,7 @@ def test_ndjson_value_that_is_no_string_becomes_json(
         (b'{"value":1,"headers":{"a\\u0000b":"x"}}', "a key with a NUL character"),
         (b'{"value":1,"headers":0}', "headers: expected an array"),
         (b'{"value":1,"headers":[1]}', "headers: expected objects"),
-        (b'{"value":1,"headers":[{"value":"x"}]}', "the key of a header"),
+        (b'{"value":1,"headers":[{"value":"x"}]}', "a header key must be a string"),
         (b'{"value":1,"headers":[{"key":"x"}]}', "a header has no value"),
     ],
 )
@@ -256,7 +256,11 @@ def test_csv_row_that_is_no_record_names_its_line(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "it is empty"), (b"a,a\n", "a name of its own"), (b'"a', "line 1: unexpected end")],
+    [
+        (b"", "it is empty"),
+        (b"a,a\n", "column names must be unique"),
+        (b'"a', "line 1: unexpected end"),
+    ],
 )
 def test_csv_without_names_is_an_error(read: Reader, content: bytes, words: str) -> None:
     with pytest.raises(Failed, match=words):
@@ -411,7 +415,7 @@ def test_check_does_not_open_pipes_and_refuses_folders(tmp_path: Path, read: Rea
     source.files = [tmp_path / "pipe"]
     assert source.check() is None  # opening it would wait for a writer
     source.files = [tmp_path]
-    with pytest.raises(UsageError, match="it is a folder"):
+    with pytest.raises(UsageError, match="it is a directory"):
         source.check()
 
 
@@ -489,14 +493,14 @@ def test_rate_cuts_chunks_and_pauses_between_them(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--json", "--csv"], "exclude each other"),
-        (["--json", "-K", ":"], "-K does not go with this format"),
-        (["--key-column", "a"], "--key-column does not go"),
+        (["--json", "--csv"], "use only one of --json"),
+        (["--json", "-K", ":"], "-K cannot be combined with this format"),
+        (["--key-column", "a"], "--key-column cannot be combined"),
         (["-K", ":", "-k", "x"], "-k is the key of all records"),
         (["-D", ""], "-D: the delimiter is empty"),
         (["-D", "\\q"], "-D: unknown escape"),
         (["-H", "x"], "-H: expected NAME=VALUE"),
-        (["-X", "transactional.id=x"], "transactional.id: the command has no transactions"),
+        (["-X", "transactional.id=x"], "transactional.id: this command does not use transactions"),
         (["--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
         (["-c", "0"], "Must be > 0"),
         (["--rate", "0"], "Must be >= 0.001"),

@@ -74,8 +74,8 @@ def test_patterns_select_names_that_are_not_hidden(
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("ordres", "there is no topic 'ordres'; did you mean \"orders\""),
-        ("zzz", "there is no topic 'zzz'$"),
+        ("ordres", "topic 'ordres' does not exist; did you mean \"orders\""),
+        ("zzz", "topic 'zzz' does not exist$"),
         ("zzz*", r"no topic matches 'zzz\*'"),
         ("__int*", "no topic matches"),
     ],

@@ -95,9 +95,9 @@ def test_csv_rows_are_offsets(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "plan.csv has no offsets of group g"),
-        ("other,orders,0,7\n", "plan.csv has no offsets of group g"),
-        ("orders,0,7\norders,0,8\n", r"plan.csv, line 2: orders\[0\] is there twice"),
+        ("", "plan.csv has no offsets for group g"),
+        ("other,orders,0,7\n", "plan.csv has no offsets for group g"),
+        ("orders,0,7\norders,0,8\n", r"plan.csv, line 2: orders\[0\] appears twice"),
         ("orders,0,7\norders,x,8\n", "plan.csv, line 2: expected topic,partition,offset"),
         ("orders,0\n", "plan.csv, line 1: expected"),
         (f"orders,{2**40},0\n", "plan.csv, line 1: expected"),

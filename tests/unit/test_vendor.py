@@ -168,7 +168,7 @@ def test_archive_of_the_source_setting_may_be_any_of_the_places(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"no such file or folder"),
+        (None, r"no such file or directory"),
         (b"not an archive", r"cannot unpack source: .*; download the archive again"),
         ("old", r"librdkafka 2\.14\.2 is too old; use 2\.15\.1 or newer"),
         ("cut", r"cannot unpack source: .*; download the archive again"),
@@ -364,7 +364,7 @@ def test_error_says_in_one_sentence_what_to_do(
     with pytest.raises(src.VendorError) as caught:
         src.find_source(gone, cache, tmp_path)
     assert str(caught.value) == (
-        "no place has the source of librdkafka 2.15.1 (see the reasons above): "
+        "cannot fetch the source of librdkafka 2.15.1 (see the reasons above): "
         + ("" if npm else "install npm, or ")
         + f"download file:///nowhere.tar.gz (or run `npm pack {pin.npm_package}`) on another "
         "machine and set CYKAFKA_LIBRDKAFKA_SOURCE to the archive"
@@ -783,7 +783,7 @@ def test_source_of_another_version_is_built_without_patches(tmp_path: Path) -> N
     (tree / "src" / ".hidden").write_text("")
     status, out, err = finish(start(tree, tmp_path / "cache", tmp_path / "builds"))
     assert status == 0
-    warning = "2.16.0 is not the pinned version: its checksum is not checked"
+    warning = "2.16.0 is not the pinned version: the build neither checks its checksum"
     assert warning in err
     assert warning in finish(start(tree, tmp_path / "cache", tmp_path / "builds"))[2]
     facts = json.loads((Path(out) / "build.json").read_text())
@@ -824,7 +824,7 @@ def test_source_setting_is_built_although_the_pinned_version_is_cached(
     (pinned / "build.json").write_text("{}")
     assert vendored.bundled(pin, cache, toolchain).prefix == str(pinned)
     monkeypatch.setenv("CYKAFKA_LIBRDKAFKA_SOURCE", str(tmp_path / "nowhere"))
-    with pytest.raises(src.VendorError, match="no such file or folder"):
+    with pytest.raises(src.VendorError, match="no such file or directory"):
         vendored.bundled(pin, cache, toolchain)
 
 
@@ -858,7 +858,7 @@ def test_bundled_is_the_default(tmp_path: Path) -> None:
         )
     )
     assert status == 1
-    assert f"CYKAFKA_LIBRDKAFKA_SOURCE={missing}: no such file or folder" in err
+    assert f"CYKAFKA_LIBRDKAFKA_SOURCE={missing}: no such file or directory" in err
 
 
 def test_unknown_mode_is_named(tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ cdef class MessageBatch(ArrowExport):
         name = plain_str(name)
         c_name = utf8(name, &length, "name")
         if memchr(c_name, 0, length) is not NULL:
-            raise ValueError(f"name: {name!r} has a NUL character in it")
+            raise ValueError(f"name: {name!r} contains a NUL character")
         column = PyList_New(self._cnt)
         self._parse_headers()
         batch = self.opened()

@@ -140,8 +140,8 @@ cdef class Cluster:
         # Check before taking the lock: a fork may have copied it while another thread held it.
         if getpid() != self._pid:
             raise RuntimeError(
-                "the MockCluster was made before a fork: make another one in the child, or use "
-                "only the address of the parent's"
+                "the MockCluster was created before a fork: create another one in the child, or "
+                "use only the parent's address"
             )
         return self._lock
 

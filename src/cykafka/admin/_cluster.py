@@ -311,7 +311,7 @@ def _check_alteration(alteration: UserScramCredentialAlteration) -> None:
     if not isinstance(alteration.user, str):
         raise TypeError(f"user: expected a str, got {type(alteration.user).__name__}")
     if not alteration.user:
-        raise ValueError("user: it is empty")
+        raise ValueError("user: expected a str that is not empty")
     if isinstance(alteration, UserScramCredentialUpsertion):
         info = alteration.scram_credential_info
         for name, secret in (("password", alteration.password), ("salt", alteration.salt)):
@@ -320,7 +320,7 @@ def _check_alteration(alteration: UserScramCredentialAlteration) -> None:
             if not isinstance(secret, bytes):
                 raise TypeError(f"{name}: expected bytes, got {type(secret).__name__}")
             if not secret:
-                raise ValueError(f"{name}: it is empty")
+                raise ValueError(f"{name}: expected bytes that are not empty")
         if not isinstance(info, ScramCredentialInfo):
             raise TypeError(
                 f"scram_credential_info: expected a ScramCredentialInfo, got {type(info).__name__}"

@@ -239,7 +239,7 @@ def _one_group(
     if not isinstance(wanted.group_id, str):
         raise TypeError(f"group_id: expected a str, got {type(wanted.group_id).__name__}")
     if not wanted.group_id:
-        raise ValueError("group_id: it is empty")
+        raise ValueError("group_id: expected a str that is not empty")
     partitions = wanted.topic_partitions
     if partitions is None:
         if all_allowed:

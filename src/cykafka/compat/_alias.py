@@ -113,7 +113,7 @@ def run_script(arguments: list[str], usage: str, install: Callable[[], None]) ->
     elif rest[0].startswith("-"):
         wrong = f"unknown option {rest[0]}"
     elif not as_module and not os.path.exists(rest[0]):
-        wrong = f"cannot open {rest[0]}: there is no such file"
+        wrong = f"cannot open {rest[0]}: no such file"
     if wrong is not None:
         print(f"{usage}\n\n{wrong}", file=sys.stderr)
         return 2

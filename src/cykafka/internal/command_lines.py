@@ -81,7 +81,7 @@ def run_app(module: str, argv: Sequence[str] | None, *, extra: str) -> int:
                 option = error.token.value
                 text = text.replace(option, option.partition("=")[0])
             elif isinstance(error, RepeatArgumentError):
-                text = f"{text} Give one value; several are separated by commas."
+                text = f"{text} Give one value, or several values separated by commas."
             command = " ".join((name, *(error.command_chain or ())))
             print(f"{command}: {text}\n(see {command} --help)", file=sys.stderr)
             return 2

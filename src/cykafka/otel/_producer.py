@@ -343,7 +343,7 @@ def _rows(headers: Any, count: int) -> list[list[Any]]:
     if isinstance(headers, Sequence):
         return [copied(row) for row in headers]
     raise TypeError(
-        "headers: a context cannot be added to this form; expected a mapping or a sequence, "
+        "headers: cannot add a context; expected a mapping or a sequence, "
         f"got {type(headers).__name__}"
     )
 

@@ -32,7 +32,7 @@ _PLACES = (
     "~/.jdks/*",
 )
 _HOW = f"""\
-Install one, and set JAVA_HOME to its folder if cykafka does not find it:
+Install one, and set JAVA_HOME to its directory if cykafka does not find it:
   Debian, Ubuntu   sudo apt-get install openjdk-{OLDEST}-jre-headless   (or default-jre-headless)
   Fedora, RHEL     sudo dnf install java-21-openjdk-headless
   Alpine           sudo apk add openjdk{OLDEST}-jre-headless

@@ -141,7 +141,10 @@ class QueryMetrics(StreamingQueryListener):
             registry=registry,
         )
         self._failures = Counter(
-            "cykafka_query_failures", "Ends of the query by an error.", query, registry=registry
+            "cykafka_query_failures",
+            "Times that the query ended with an error.",
+            query,
+            registry=registry,
         )
         self._observed = Gauge(
             "cykafka_query_observed",

@@ -171,7 +171,7 @@ OF_BROKER: tuple[ValueOf[Broker], ...] = (
     ),
     ValueOf(
         "cykafka_broker_request_timeouts_total",
-        "Requests without a response in time.",
+        "Requests that timed out.",
         lambda broker: broker.request_timeouts,
     ),
     ValueOf(
@@ -181,7 +181,7 @@ OF_BROKER: tuple[ValueOf[Broker], ...] = (
     ),
     ValueOf(
         "cykafka_broker_connects_total",
-        "Attempts to connect, also failed ones.",
+        "Attempts to connect, including failed attempts.",
         lambda broker: broker.connects,
     ),
     ValueOf(

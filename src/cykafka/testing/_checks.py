@@ -61,12 +61,12 @@ def check_api(api: str | int) -> int:
     if isinstance(api, str):
         if api in APIS:
             return APIS[api][0]
-        hint = did_you_mean(api, APIS, cutoff=0.6) or f"; it answers {', '.join(APIS)}"
-        raise ValueError(f"the mock cluster does not answer requests of api {api!r}{hint}")
+        hint = did_you_mean(api, APIS, cutoff=0.6) or f"; it supports {', '.join(APIS)}"
+        raise ValueError(f"the mock cluster does not support the api {api!r}{hint}")
     if isinstance(api, bool) or not hasattr(api, "__index__"):
         raise TypeError(f"api must be a str or an int, not {type(api).__name__}")
     if api not in API_NAMES:
-        raise ValueError(f"the mock cluster does not answer requests with the key {api}")
+        raise ValueError(f"the mock cluster does not support the api key {api}")
     return operator.index(api)
 
 

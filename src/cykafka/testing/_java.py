@@ -146,7 +146,7 @@ def locked(root: Path, title: str) -> Iterator[None]:
     except OSError as error:
         raise NoBrokerError(
             f"cannot write the cache of {title}: {error}; set CYKAFKA_CACHE_DIR to a "
-            "writable folder"
+            "writable directory"
         ) from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -130,7 +130,7 @@ class Kdc:
         while not self._answers():
             if process.poll() is not None or time.monotonic() >= deadline:
                 raise KafkaClusterError(
-                    f"krb5kdc does not answer: {log.read_text(errors='replace').strip()}"
+                    f"krb5kdc does not respond: {log.read_text(errors='replace').strip()}"
                 )
             time.sleep(_LOOK_S)
 

@@ -121,7 +121,7 @@ def _container() -> Iterator[ExternalCluster]:
     try:
         docker.from_env().ping()
     except Exception as error:  # any error of the engine's client means: no engine
-        raise NoBrokerError(f"no container engine answers: {error}") from None
+        raise NoBrokerError(f"no container engine responds: {error}") from None
     with Port() as port:
         endpoint = BrokerEndpoint(PLAINTEXT, "PLAINTEXT", HOST, port.number)
         number = port.number

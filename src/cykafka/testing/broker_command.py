@@ -36,20 +36,20 @@ _HELP = (
     "the variable CYKAFKA_BOOTSTRAP_SERVERS, and standard output is the command's alone."
 )
 _EPILOGUE = (
-    "It needs Java 17 or newer. At the first run Maven fetches Kafka into the folder of "
-    "CYKAFKA_CACHE_DIR, or else into ~/.cache/cykafka. All data is removed at the end.\n\n"
+    "The brokers need Java 17 or newer. On the first run, Maven fetches Kafka into the directory "
+    "CYKAFKA_CACHE_DIR (default: ~/.cache/cykafka). The command removes all data at the end.\n\n"
     "examples:\n"
     "  {prog} broker --nodes 3\n"
     "  {prog} broker --port 9092 \\\n"
     "      -X auto.create.topics.enable=false\n"
     "  {prog} broker -- pytest tests\n\n"
     "exit status: 0 ended by Ctrl-C or SIGTERM; 1 the brokers did not start or failed; 2 bad "
-    "arguments; with -- COMMAND that of the command, or 127 if there is no such command"
+    "arguments; with -- COMMAND the exit status of COMMAND, or 127 if COMMAND does not exist"
 )
 
 app = App(
     name=_PROG,
-    help="Kafka clusters for tests and for trying things out.",
+    help="Kafka clusters for tests and experiments.",
     help_format="plaintext",
     version=f"cykafka {__version__}",
 )
@@ -110,7 +110,7 @@ def _broker(prog: str) -> Callable[..., int]:
         """
         if command and shutil.which(command[0]) is None:
             unknown = "option" if command[0].startswith("-") else "command"
-            print(f"{prog} broker: there is no {unknown} {command[0]}", file=sys.stderr)
+            print(f"{prog} broker: unknown {unknown} {command[0]}", file=sys.stderr)
             return _NOT_FOUND
         logging.basicConfig(format="%(message)s", level=logging.WARNING)
         logging.getLogger("cykafka.testing").setLevel(logging.INFO)

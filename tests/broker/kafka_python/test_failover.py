@@ -141,7 +141,7 @@ def test_requests_of_a_client_whose_only_broker_is_down(
         if isinstance(response, FailedPayloadsError):
             break
         assert time.monotonic() < deadline
-    assert "the brokers did not answer for t[0]" in str(response)
+    assert "the brokers did not respond for t[0]" in str(response)
     while True:  # also if the requests are longer apart than an outage is remembered
         time.sleep(4)
         (response,) = client.send_fetch_request([FetchRequest("t", 0, 30, 4096)], False)

@@ -388,7 +388,7 @@ def test_commit_that_fails_in_the_close_is_logged(
 
     run(main())
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "the commit of the transaction has failed" in line
+    assert "the transaction's commit failed" in line
 
 
 def test_close_reports_no_records_of_the_transaction_that_it_aborts(

@@ -197,7 +197,7 @@ def test_archive_with_the_other_kind_of_file_names_is_refused(
     bench.run("archive", topics=topic, file_names=kinds[0], **places)
     other = {**places, "checkpoint": places["checkpoint"] + "-2"}
 
-    with pytest.raises(ConfigError, match="use another folder"):
+    with pytest.raises(ConfigError, match="use another directory"):
         bench.run("archive", topics=topic, file_names=kinds[1], **other)
 
 
@@ -274,9 +274,9 @@ def test_envelopes_are_decoded_and_bad_ones_are_quarantined(
     assert (good.message_id, good.trace_id, good.message_type) == ("id12", "t", "order")
     assert good.sent_time.timestamp() == pytest.approx(1_767_323_045.678)
     assert (json.loads(good.body), good.json.id, good.error) == ({"id": 12}, 12, None)
-    for offset, words in ((1, "no JSON object"), (3, "is null"), (4, "not base64"),
-                          (5, "sent_time is no time"), (6, "does not match"), (7, "has no id"),
-                          (8, "no JSON object"), (9, "no JSON object")):  # fmt: skip
+    for offset, words in ((1, "not the JSON object"), (3, "is null"), (4, "not base64"),
+                          (5, "sent_time is not a time"), (6, "does not match"), (7, "has no id"),
+                          (8, "not the JSON object"), (9, "not the JSON object")):  # fmt: skip
         assert words in rows[offset].error, offset
     # Unchanged, so that it can be examined and replayed.
     assert bytes(rows[1].value) == b"no json"

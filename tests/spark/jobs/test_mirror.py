@@ -121,7 +121,7 @@ def test_rows_with_an_error_are_dead_letters(
     # A dead letter gets a new timestamp, else retention might delete it unseen.
     assert first.timestamp()[1] >= before_ms - 60_000
     assert {message.timestamp()[1] for message in bench.read(other_topic)} == {1_000}
-    assert headers(second)["dlq_error"] == b"the transform gives no topic"
+    assert headers(second)["dlq_error"] == b"the transform returns no topic"
 
 
 @pytest.mark.parametrize("transform", [None, "SELECT to_json(json) AS value FROM records "

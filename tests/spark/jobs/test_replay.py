@@ -271,7 +271,7 @@ def test_replay_stops_on_request_between_steps(
 
     def asked_after(what: str, work: Any) -> Any:
         found = watched(what, work)
-        if what == "looking at the archive":
+        if what == "inspecting the archive":
             stop.ask()
         return found
 
@@ -431,7 +431,7 @@ def test_a_checkpoint_of_another_replay_is_refused(
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (None, "the folder does not exist"),
+        (None, "the directory does not exist"),
         ({}, "no Parquet files"),
         ({"a": [1]}, "missing: key, "),
     ],

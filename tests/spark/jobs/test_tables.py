@@ -92,11 +92,11 @@ def test_table_of_another_writer_is_refused(
         create_iceberg(bench, foreign, places["path"])
         before = 0
 
-    with pytest.raises(ConfigError, match=r'"path" = .* another writer made this table'):
+    with pytest.raises(ConfigError, match=r'"path" = .* another writer created this table'):
         bench.prepare("archive", topics=topic, format=form, **places)
     # Before Spark starts, a path may be of any file system.
     monkeypatch.setenv("HADOOP_CONF_DIR", "/nowhere")
-    with pytest.raises(ConfigError, match=r'"path" = .* another writer made this table'):
+    with pytest.raises(ConfigError, match=r'"path" = .* another writer created this table'):
         bench.run("archive", topics=topic, format=form, **places)
 
     if form == "delta":

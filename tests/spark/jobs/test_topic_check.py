@@ -114,7 +114,7 @@ def test_error_names_brokers_that_do_not_answer(job: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(topic_check, "_REQUEST_S", 2.0)
 
     with pytest.raises(
-        RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: .*Connection refused"
+        RuntimeError, match=r"servers = 127\.0\.0\.1:1 responds: .*Connection refused"
     ):
         check(job, "127.0.0.1:1", **({"to": "t"} if job == "replay" else {}))
 
@@ -126,7 +126,7 @@ def test_error_names_brokers_that_do_not_tell_their_partitions(
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", **GIVEN["replay"]}
     config: Any = load(JOBS["replay"], None, given, {})
 
-    with pytest.raises(RuntimeError, match=r"servers = 127\.0\.0\.1:1 answers: "):
+    with pytest.raises(RuntimeError, match=r"servers = 127\.0\.0\.1:1 responds: "):
         check_partitions(config, {"t": 1})
 
 

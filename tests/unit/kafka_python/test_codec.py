@@ -158,7 +158,7 @@ def test_snappy_decode_raises_for_a_wrong_block_size(size: int) -> None:
 
 
 def test_snappy_decode_raises_for_a_false_size_before_it_allocates() -> None:
-    with pytest.raises(ValueError, match="the size in them is wrong"):
+    with pytest.raises(ValueError, match="the size in the data is wrong"):
         codec.snappy_decode(b"\xff\xff\xff\xff\x0f" + literal(b"payload"))
 
 

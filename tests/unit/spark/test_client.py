@@ -344,7 +344,7 @@ def test_mechanism_of_another_login_module_is_refused() -> None:
 def test_credentials_given_twice_are_refused() -> None:
     given = jaas(PLAIN, 'username="a" password="hush"')
     text = refusal({**given, "kafka.sasl.password": "hush"})
-    assert "kafka.sasl.password is given" in text
+    assert "options kafka.sasl.password and kafka.sasl.jaas.config are both set" in text
     assert "hush" not in text
 
 
@@ -437,11 +437,11 @@ def test_a_pkcs12_keystore_is_read_by_librdkafka() -> None:
         ({"keystore.type": "PEM", "keystore.location": "k", "keystore.password": "hush"},
          "kafka.ssl.key.password"),
         ({"truststore.type": "PEM", "truststore.location": "t", "truststore.certificates": "hush"},
-         "both given"),
+         "both set"),
         ({"keystore.key": "hush"}, "kafka.ssl.keystore.certificate.chain is missing"),
         ({"keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key is missing"),
         ({"truststore.type": "PEM", "truststore.location": "t", "ca.location": "u"},
-         "kafka.ssl.ca.location is given"),
+         "option kafka.ssl.ca.location and the JVM client's name"),
     ],
 )  # fmt: skip
 def test_stores_librdkafka_cannot_read_are_refused(options: dict[str, str], words: str) -> None:

@@ -97,21 +97,21 @@ def test_first_run_of_delta_that_was_killed_can_start_again(places: Path) -> Non
     """Delta makes its log with the first commit, after it has written the files."""
     (places / "c/commits/0").unlink()
     (places / "path/topic=a").mkdir()
-    with pytest.raises(ConfigError, match="files that are not of a Delta table"):
+    with pytest.raises(ConfigError, match="files that are not part of a Delta table"):
         claim(places, "delta").check()
     (places / "path" / ARCHIVE_NOTE).write_text(note("delta"))
 
     claim(places, "delta").check()
 
     (places / "path" / ARCHIVE_NOTE).write_text(note("other"))
-    with pytest.raises(ConfigError, match="files that are not of a Delta table"):
+    with pytest.raises(ConfigError, match="files that are not part of a Delta table"):
         claim(places, "delta").check()
 
 
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        ("topic=a/x.parquet", "files that are not of an Iceberg table"),
+        ("topic=a/x.parquet", "files that are not part of an Iceberg table"),
         ("_delta_log/0.json", "it is a Delta table"),
         ("_spark_metadata/0", "it is an archive with file_names"),
         ("metadata/00000-1f8b.metadata.json", 'use the key "table" instead'),

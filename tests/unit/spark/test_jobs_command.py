@@ -228,7 +228,7 @@ def test_stages_of_a_start_are_shown_at_once(
 
     assert run(*ARCHIVE) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "archive: asking the brokers for the topics",
+        "archive: requesting the topics from the brokers",
         "archive: starting Spark",
         "archive: planning",
     ]

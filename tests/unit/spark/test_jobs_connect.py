@@ -42,7 +42,7 @@ def test_relative_path_is_refused() -> None:
 
 
 def test_unknown_file_system_is_refused() -> None:
-    with pytest.raises(OSError, match="pyarrow has no such file system"):
+    with pytest.raises(OSError, match="pyarrow does not support this file system"):
         ArrowFolder("wasb://container/a")
 
 

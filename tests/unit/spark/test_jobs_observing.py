@@ -99,7 +99,7 @@ def test_job_whose_spark_hangs_is_neither_live_nor_ready(health: Health, clock: 
     clock.now += 61
     health.moved()
 
-    assert health.live() == "Spark has not answered for 61 s (health_timeout: 60 s)"
+    assert health.live() == "Spark has not responded for 61 s (health_timeout: 60 s)"
     assert health.ready() == health.live()
 
 
@@ -408,7 +408,7 @@ def test_failure_is_a_line_of_json_with_its_traceback(
     address, *stages, error = lines_of(said.err)
     assert re.fullmatch(r"http://127.0.0.1:[1-9]\d+", address["url"])
     assert [each["message"] for each in stages] == [
-        "mirror: asking the brokers for the topics",
+        "mirror: requesting the topics from the brokers",
         "mirror: starting Spark",
     ]
     assert error["message"] == "Spark has lost ********"

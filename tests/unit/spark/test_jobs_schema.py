@@ -111,7 +111,7 @@ def test_schema_may_be_in_a_file(tmp_path: Path) -> None:
     ("document", "expected_text"),
     [
         ({"properties": {"a": {"type": "date"}}}, "JSON Schema has no type 'date'"),
-        ({"properties": {"a": {}}, "required": ["b"]}, 'which "properties" has not'),
+        ({"properties": {"a": {}}, "required": ["b"]}, 'which is missing from "properties"'),
         ({"properties": {"a": {}}, "required": "a"}, "expected a list of names"),
         ({"type": "struct", "fields": [{}]}, "it is not a Spark struct"),
         ({"type": "struct", "fields": ["a"]}, "it is not a Spark struct"),

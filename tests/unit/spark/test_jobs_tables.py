@@ -113,7 +113,7 @@ def test_commas_in_parentheses_do_not_split() -> None:
             'key "file_names" = \'deterministic\': only with format = "parquet"',
         ),
         ({"path": "s3a://bucket/t", "format": "iceberg"}, "an object store cannot rename a file"),
-        ({"table": "a.b.c", "format": "iceberg"}, 'keys "path" and "table" are both there'),
+        ({"table": "a.b.c", "format": "iceberg"}, 'keys "path" and "table" are both set'),
         ({"table": "a.b.c", "path": None}, 'only with format = "iceberg"'),
         ({"table": "orders", "path": None, "format": "iceberg"}, "catalog.database.table"),
         ({"format": "hudi"}, "expected 'parquet', 'delta' or 'iceberg'"),

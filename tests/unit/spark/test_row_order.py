@@ -77,7 +77,7 @@ def test_no_partitions_are_refused() -> None:
 
 
 def test_keys_of_another_type_are_refused() -> None:
-    with pytest.raises(TypeError, match="keys: the array is of Arrow's type int64"):
+    with pytest.raises(TypeError, match="keys: the array has the Arrow type int64"):
         key_partitions(pa.array([1]), "murmur2", 2)
 
 

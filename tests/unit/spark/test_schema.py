@@ -61,8 +61,11 @@ def test_null_in_a_column_that_is_not_null_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ([("Key", BinaryType())], "no column 'Key'; did you mean \"key\"?"),
-        ([("payload", BinaryType())], "no column 'payload'; the columns are key, value, topic"),
+        ([("Key", BinaryType())], "unknown column 'Key'; did you mean \"key\"?"),
+        (
+            [("payload", BinaryType())],
+            "unknown column 'payload'; the columns are key, value, topic",
+        ),
         ([("partition", LongType())], "column partition is int, not bigint"),
         ([("offset", IntegerType())], "column offset is bigint, not int"),
         ([("key", BinaryType()), ("key", BinaryType())], "column key appears twice"),

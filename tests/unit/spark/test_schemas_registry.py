@@ -63,9 +63,9 @@ def test_tls_with_an_authority_and_a_client_certificate(tmp_path: Path) -> None:
         cert = {"ssl.certificate.location": str(tmp_path / "client.pem")}
 
         assert Registry({**given, **cert}).by_id(number).text == SCHEMA
-        with pytest.raises(RegistryError, match=r"does not answer.*certificate"):
+        with pytest.raises(RegistryError, match=r"does not respond.*certificate"):
             Registry(given | {"ssl.ca.location": ""} | cert).by_id(number)
-        with pytest.raises(RegistryError, match="does not answer"):
+        with pytest.raises(RegistryError, match="does not respond"):
             Registry(given).by_id(number)
 
 
@@ -79,7 +79,7 @@ def test_a_registry_that_recovers_is_asked_again() -> None:
         with pytest.raises(RegistryError, match=r"fails .*503 the leader is not known"):
             Registry({"url": registry.url, **AGAIN}).by_id(number)
         registry.fails = 0
-        with pytest.raises(RegistryError, match=r"fails .*404 .*the address is that of Schema"):
+        with pytest.raises(RegistryError, match=r"fails .*404 .*the address belongs to Schema"):
             Registry({"url": f"{registry.url}/wrong", **AGAIN}).by_id(number)
         away = registry.url
 

@@ -75,7 +75,7 @@ def test_timestamps_are_written_if_requested(kind: t.DataType) -> None:
     columns = schema(value=STRING, timestamp=kind)
     assert made(columns).timestamp is None
     assert made(columns, includeTimestamp="true").timestamp == "timestamp"
-    assert "no column timestamp" in refusal(includeTimestamp="true")
+    assert "the column timestamp is missing" in refusal(includeTimestamp="true")
 
 
 @pytest.mark.parametrize(("text", "found"), [("true", "headers"), ("FALSE", None)])

@@ -104,7 +104,7 @@ cdef class Answers(Role):
             _, request = self.pending.popitem()
             (<Request>request).settle(KafkaError(<int>RD_KAFKA_RESP_ERR__DESTROY,
                                                  f"{type(client).__name__} was closed before the "
-                                                 "answer arrived"))
+                                                 "response arrived"))
         return 0
 
     # -- requests

@@ -72,7 +72,7 @@ cdef class ListOffsets(Request):
                 outcome = error_from(rktpar.err, NULL)
             elif rktpar.offset == RD_KAFKA_OFFSET_INVALID:
                 # If a broker's connection breaks, librdkafka omits its partitions from the result.
-                outcome = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
+                outcome = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No response from the leader")
             else:
                 outcome = ListOffsetsResultInfo(
                     rktpar.offset, rd_kafka_ListOffsetsResultInfo_timestamp(infos[i]),

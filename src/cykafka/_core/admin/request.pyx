@@ -103,7 +103,7 @@ cdef class Request:
                 _settle(future, outcome[key])
             else:
                 _settle(future, KafkaError(<int>RD_KAFKA_RESP_ERR__BAD_MSG,
-                                           f"The cluster's answer does not contain {key!r}"))
+                                           f"The cluster's response does not contain {key!r}"))
         return 0
 
 
@@ -247,7 +247,7 @@ cdef const char *c_text(object text, str argument) except NULL:
     encoded = utf8(text, &size, argument)
     # Do not quote the text: it may be a password.
     if "\0" in text:
-        raise ValueError(f"{argument}: it has a NUL character at {text.index(chr(0))}")
+        raise ValueError(f"{argument}: NUL character at index {text.index(chr(0))}")
     if size > MAX_TEXT:
         raise ValueError(f"{argument}: it has {size} bytes, the limit is {MAX_TEXT} for a string "
                          "in Kafka's protocol")

@@ -48,7 +48,7 @@ cdef class ArrowExport:
     """The methods of a batch that implement Arrow's PyCapsule interface."""
 
     cdef ck_batch_t *arrow_rows(self, size_t *start, ptrdiff_t *step, size_t *cnt) except NULL:
-        raise TypeError("there are no records in this object")
+        raise TypeError("this object has no records")
 
     def __arrow_c_schema__(self):
         """Return the arrays' type as a PyCapsule.
@@ -139,10 +139,10 @@ cdef class ArrowExport:
                 raise TypeError(f"columns: expected str, got {type(name).__name__}")
             name = plain_str(name)
             if name not in _NAMES:
-                raise ValueError(f"columns: there is no column {name!r}; "
+                raise ValueError(f"columns: unknown column {name!r}; "
                                  f"choose from {', '.join(_NAMES)}")
             if name in names:
-                raise ValueError(f"columns: {name!r} is named twice")
+                raise ValueError(f"columns: {name!r} appears twice")
             names.append(name)
             selected._names[selected._cnt] = <ck_arrow_name_t><int>_NAMES[name]
             selected._cnt += 1
@@ -194,7 +194,7 @@ def set_max_bytes(size_t size=CK_ARROW_MAX_BYTES):
 
 cdef int _check(ArrowExport batch, object schema) except -1:
     if batch is None:
-        raise TypeError("there are no records in this object")
+        raise TypeError("this object has no records")
     if schema is not None and not PyCapsule_IsValid(schema, "arrow_schema"):
         raise TypeError("requested_schema: expected a capsule named arrow_schema or None, "
                         f"got {type(schema).__name__}")

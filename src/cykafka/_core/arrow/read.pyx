@@ -192,18 +192,18 @@ cdef class ArrowData:
                 ck_arrow_root(&self._schema, &self._chunks[chunk], view, &problem)
             return 0
         if not isinstance(name, str):
-            raise TypeError(f"{argument}: expected the name of a column, "
+            raise TypeError(f"{argument}: expected a column name, "
                             f"got {type(name).__name__}")
         name = plain_str(name)
         if not self.is_table():
-            raise TypeError(f"{argument}: there is no column {name!r} in the data, which is of "
-                            f"Arrow's type {_type_name(&self._schema, 0)}; expected a table")
+            raise TypeError(f"{argument}: the data has no column {name!r}, because its Arrow "
+                            f"type is {_type_name(&self._schema, 0)}; expected a table")
         c_name = utf8(name, &size, argument)
         i = ck_arrow_find(&self._schema, c_name, size)
         if i < 0:
             raise ValueError(
-                f"{argument}: there {'is no column' if i == -1 else 'are several columns'} "
-                f"{name!r} in the data, which has {_names(&self._schema)}")
+                f"{argument}: the data has {'no column' if i == -1 else 'several columns'} "
+                f"{name!r}; its columns are {_names(&self._schema)}")
         if not self.cnt:
             view.schema = self._schema.children[i]
             if view.schema.format is NULL:
@@ -224,7 +224,7 @@ cdef class ArrowData:
         for i in range(chunk):
             row += self.rows(i)
         if result == CK_ARROW_TYPE:
-            raise TypeError(f"{argument}: {where} is of Arrow's type "
+            raise TypeError(f"{argument}: {where} has the Arrow type "
                             f"{_type_name(view.schema, 0)}; cast it to {wanted}")
         if result == CK_ARROW_BROKEN:
             raise ValueError(f"{argument}: {where} is not a valid Arrow array: "

@@ -239,8 +239,8 @@ cdef object _logger_of(object logger):
 
 cdef object forked_error(str kind):
     """Create the error for a client of this kind that was created before a fork."""
-    return ForkedError(f"{kind} was made before a fork: librdkafka's threads do not exist in this "
-                       "process; make a new one here")
+    return ForkedError(f"{kind} was created before a fork: librdkafka's threads do not exist in "
+                       "this process; create a new one here")
 
 
 cdef object _text(ck_notice_t *notice):

@@ -339,7 +339,7 @@ cdef class Handle:
         if self._state == CLOSED or self._destroying:
             raise closed_error(words, f"{_name(self)} {self._label}")
         if self._state == CLOSING and self._closer != me:
-            raise closed_error(words, f"another thread closes {_name(self)} {self._label}")
+            raise closed_error(words, f"another thread is closing {_name(self)} {self._label}")
         return 0
 
     cdef bint is_closing(self) noexcept:

@@ -157,5 +157,5 @@ cdef bytes _plain(object text, str what):
     if not isinstance(text, str):
         raise TypeError(f"oauth_cb: expected a str as {what}, got {type(text).__name__}")
     if "\0" in text:
-        raise ValueError(f"oauth_cb: the {what} cannot have a NUL character in it")
+        raise ValueError(f"oauth_cb: the {what} cannot contain a NUL character")
     return hidden_utf8(text, f"oauth_cb: {what}")

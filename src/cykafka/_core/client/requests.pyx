@@ -48,5 +48,5 @@ cdef bytes credential(object text, str argument):
     """Encode a credential as UTF-8. Errors never show it."""
     encoded = hidden_utf8(str_argument(text, argument), argument)
     if b"\0" in encoded:
-        raise ValueError(f"{argument}: it has a NUL character in it")
+        raise ValueError(f"{argument}: the value contains a NUL character")
     return encoded

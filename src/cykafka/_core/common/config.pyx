@@ -168,7 +168,7 @@ cdef int conf_set(rd_kafka_conf_t *conf, str key, value) except -1:
             raise _unknown(key) from None
         raise
     if b"\0" in name or b"\0" in text:
-        raise ValueError(f"{key!r}: a configuration value cannot have a NUL character in it")
+        raise ValueError(f"{key!r}: a configuration value cannot contain a NUL character")
     if key in _OF_BROKERS and b"@" in text:
         raise _invalid(f'{key}: it has an "@"; give user and password in sasl.username and '
                        "sasl.password")

@@ -447,16 +447,16 @@ cdef int _add_header(rd_kafka_headers_t *c_headers, object name, object value) e
     cdef const char *c_value = NULL
     cdef rd_kafka_resp_err_t err
     if isinstance(name, str):
-        c_name = utf8(name, &name_size, "the name of a header")
+        c_name = utf8(name, &name_size, "a header name")
     elif isinstance(name, bytes):
         c_name = PyBytes_AS_STRING(name)
         name_size = PyBytes_GET_SIZE(name)
     else:
         raise TypeError(f"headers: expected a str as name, got {type(name).__name__}")
     if memchr(c_name, 0, name_size) is not NULL:
-        raise ValueError(f"headers: {name!r} has a NUL character in it")
+        raise ValueError(f"headers: {name!r} contains a NUL character")
     if isinstance(value, str):
-        c_value = utf8(value, &size, "the value of a header")
+        c_value = utf8(value, &size, "a header value")
     elif value is not None:
         if type(value) is not bytes:
             try:

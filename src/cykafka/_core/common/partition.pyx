@@ -252,7 +252,7 @@ cdef const char *c_name(str topic) except NULL:
         raise ValueError(f"topic: {topic[:40]!r}... has {size} bytes, the limit is {MAX_TEXT} for "
                          "a string in Kafka's protocol")
     if "\0" in topic:
-        raise ValueError(f"topic: {topic!r} has a NUL character in it")
+        raise ValueError(f"topic: {topic!r} contains a NUL character")
     return name
 
 

@@ -940,8 +940,8 @@ cdef class Consumer(Handle):
         cdef rd_kafka_queue_t *closing = self._membership.end_leave(self)
         if closing is not NULL:
             self._membership.overdue = True
-            _log.warning("%s: closed without waiting for the group any longer: stored offsets "
-                         "may not be committed, and their messages are read again", self._label)
+            _log.warning("%s: closed without waiting for the group: stored offsets may not be "
+                         "committed, so the group may read their messages again", self._label)
         return self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
 
 
@@ -1103,7 +1103,7 @@ cdef int refuse_duplicates(const rd_kafka_topic_partition_list_t *c_partitions,
         if (topic, number) in seen:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__INVALID_ARG,
-                f"{doing}: {topic.decode()} [{number}] is in the list twice"))
+                f"{doing}: {topic.decode()} [{number}] appears twice in the list"))
         seen.add((topic, number))
     return 0
 

@@ -119,7 +119,7 @@ cdef dict _found(Call call, list keys):
             key.error = error
         if key.error is None and (low < 0 or high < 0):
             # If a broker's connection breaks, librdkafka omits its partitions from the result.
-            key.error = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No answer from the leader")
+            key.error = error_from(RD_KAFKA_RESP_ERR__TRANSPORT, "No response from the leader")
         if key.error is not None:
             low = high = <int64_t>RD_KAFKA_OFFSET_INVALID
         ends[key] = Watermarks(low, high)

@@ -284,7 +284,7 @@ cdef list commit_and_wait(Handle handle,
                 if not answer.given and handle.is_closing() and rd_kafka_consumer_closed(rk):
                     # This is a callback of close(): the group has ended and never responds.
                     raise closed_error(handle._closed_words,
-                                       "its group has ended, so it cannot commit any more")
+                                       "its group has ended, so it can no longer commit")
                 if handle._role.closes_later and not closing:
                     return None  # after_call() closes, and raises
                 if ms == 0 and not answer.given:

@@ -139,14 +139,14 @@ cdef class Progress:
         yield from self.rewind(handle, timeout)
         for error in given_up.values():
             raise KafkaException(KafkaError(
-                error.code(), f"{error.str()}; no transaction was begun, and the consumer has "
-                "sought back: read again", retriable=True))
+                error.code(), f"{error.str()}; the consumer has sought back, and no transaction "
+                "has begun: read again", retriable=True))
         if again:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__RETRY,
-                "The last transaction failed, and the consumer handed over more messages before "
-                "it could seek back; no transaction was begun, and the consumer has now sought "
-                "back: read again", retriable=True))
+                "The last transaction failed, and the consumer returned more messages before it "
+                "could seek back; the consumer has now sought back, and no transaction has "
+                "begun: read again", retriable=True))
 
     cdef list transaction_offsets(self, Handle handle):
         """Return the positions to commit. Raise if they do not cover all returned messages."""

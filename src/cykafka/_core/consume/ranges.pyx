@@ -81,7 +81,7 @@ cdef class Ranges:
                 raise ValueError(f"ranges: {made.ranges[twice].topic.decode()} "
                                  f"[{made.ranges[twice].partition}] is a duplicate")
             if self._busy:
-                raise RuntimeError("a call reads these ranges")
+                raise RuntimeError("a call is reading these ranges")
             self._ptr, made = made, self._ptr
         finally:
             ck_ranges_destroy(made)
@@ -94,7 +94,7 @@ cdef class Ranges:
         if self._ptr is NULL:
             raise ValueError("ranges: __init__() was not called")
         if self._busy:
-            raise RuntimeError("another call reads these ranges")
+            raise RuntimeError("another call is reading these ranges")
         self._busy = True
         return 0
 
@@ -148,7 +148,7 @@ cdef class Ranges:
         try:
             found = ck_ranges_find(self._ptr, name, number)
             if found is NULL:
-                raise ValueError(f"there is no range of {topic} [{number}]")
+                raise ValueError(f"the ranges do not contain {topic} [{number}]")
             ck_ranges_advance(self._ptr, found, where)
         finally:
             self._busy = False

@@ -372,7 +372,7 @@ cdef class EnvelopeRows:
                 while i < self._cnt:
                     message = result[i]
                     if message is None:  # code found the list with gc.get_objects()
-                        raise RuntimeError("the list of envelopes changed while it was made")
+                        raise RuntimeError("the list of envelopes changed during the call")
                     result[i] = self._envelope(message, message._key, message._value,
                                                &self._read[i])
                     i += 1
@@ -381,7 +381,7 @@ cdef class EnvelopeRows:
             except Exception as error:  # from a property or from the class's __new__
                 if message is None:
                     raise
-                refused = EnvelopeError(f"{_place(message)}: cannot make an envelope: "
+                refused = EnvelopeError(f"{_place(message)}: cannot create an envelope: "
                                         f"{type(error).__name__}", message)
                 refused.__cause__ = error
                 result[i] = refused
@@ -532,11 +532,11 @@ cdef class EnvelopeCodec:
 
     def __init__(self, envelope_type):
         if self._type is not None:
-            raise TypeError("the codec was initialized already")
+            raise TypeError("the codec is already initialized")
         if not isinstance(envelope_type, type):
             raise TypeError(f"envelope_type: expected a class, got {type(envelope_type).__name__}")
         if (<PyTypeObject *>envelope_type).tp_new is NULL:
-            raise TypeError(f"envelope_type: {envelope_type.__name__} cannot be made by __new__")
+            raise TypeError(f"envelope_type: cannot create instances of {envelope_type.__name__}")
         self._known = [None] * KNOWN
         self._type = envelope_type
 

@@ -119,7 +119,7 @@ cdef class Columns:
             self._told_by = name
         elif self._cnt != cnt:
             raise ValueError(f"{name} has {cnt} item(s), but {self._told_by} has {self._cnt}: "
-                             "expected one for each record")
+                             "expected one item per record")
         return 0
 
     cdef ArrowData _arrow(self, object data, str name):
@@ -213,12 +213,12 @@ cdef class Columns:
             column.u.fixed.width = buffer.itemsize
         elif buffer.ndim == 2 and buffer.itemsize == 1:
             if buffer.strides[1] != 1 and buffer.shape[1] > 1:
-                raise TypeError(f"{name}: expected rows that are contiguous, as "
-                                "numpy.ascontiguousarray() makes them")
+                raise TypeError(f"{name}: expected contiguous rows; call "
+                                "numpy.ascontiguousarray()")
             column.kind = CK_COLUMN_FIXED
             column.u.fixed.width = buffer.shape[1]
         elif buffer.ndim == 1 and buffer.itemsize == 1:
-            raise TypeError(f"{name}: expected one item for each record, got the bytes of one: "
+            raise TypeError(f"{name}: expected one item per record, got the bytes of one: "
                             "put it into a list")
         else:
             raise TypeError(f"{name}: expected a buffer of byte strings (format '10s', or rows of "
@@ -268,7 +268,7 @@ cdef class Columns:
         try:
             buffer = self.hold(data, PyBUF_FORMAT | PyBUF_STRIDES)
         except (BufferError, ValueError) as error:  # numpy does not export datetime64
-            hint = "; .astype('datetime64[ms]').view('int64') makes ms of numpy's datetime64"
+            hint = "; convert datetime64 with .astype('datetime64[ms]').view('int64')"
             raise TypeError(f"{name}: expected a buffer of integers: {error}"
                             f"{hint if name == 'timestamps' else ''}") from None
         if buffer.ndim == 0:  # a numpy scalar
@@ -425,7 +425,7 @@ cdef class Columns:
 cdef int _header_name(object name, ck_bytes_t *into) except -1:
     cdef Py_ssize_t size
     if PyUnicode_Check(name):
-        into.ptr = _utf8(name, &size, "the names of headers", -1)
+        into.ptr = _utf8(name, &size, "header names", -1)
         into.len = size
     elif PyBytes_Check(name):
         into.ptr = PyBytes_AS_STRING(name)
@@ -433,7 +433,7 @@ cdef int _header_name(object name, ck_bytes_t *into) except -1:
     else:
         raise TypeError(f"headers: expected a str as name, got {type(name).__name__}")
     if memchr(into.ptr, 0, into.len) is not NULL:
-        raise ValueError(f"headers: {name!r} has a NUL character in it")
+        raise ValueError(f"headers: {name!r} contains a NUL character")
     return 0
 
 
@@ -476,12 +476,12 @@ cdef tuple items_of(object data, str name, str what):
     """Return the items of a sequence with one item per record."""
     if not isinstance(data, (list, tuple)):
         if isinstance(data, (str, bytes, bytearray)):
-            raise TypeError(f"{name}: expected one item for each record, got "
+            raise TypeError(f"{name}: expected one item per record, got "
                             f"{type(data).__name__}, which is one: put it into a list")
         if not PySequence_Check(data) or isinstance(data, (Mapping, Set)):
             hint = ""
             if isinstance(data, Iterable) and not isinstance(data, Mapping):
-                hint = ": make a list of it"
+                hint = ": convert it to a list"
             raise TypeError(f"{name}: expected a sequence of {what}, "
                             f"got {type(data).__name__}{hint}")
     return tuple(data)

@@ -196,7 +196,7 @@ cdef class Delivery:
     """
 
     def __init__(self):
-        raise TypeError("a Delivery is made by Producer.publish()")
+        raise TypeError("a Delivery comes from Producer.publish()")
 
     def __dealloc__(self):
         cdef int64_t failed, first
@@ -214,7 +214,7 @@ cdef class Delivery:
 
     cdef ck_delivery_t *ptr(self) except NULL:
         if self._ledger is None or self._ledger._ptr is NULL:
-            raise RuntimeError("this Delivery was not made by Producer.publish()")
+            raise RuntimeError("this Delivery does not come from Producer.publish()")
         return self._ledger._ptr
 
     @property
@@ -319,7 +319,7 @@ cdef class Delivery:
             if ck_delivery_is_done(delivery):
                 return 0
             if ms == 0:
-                raise TimeoutError(f"{self!r}: not all records have an outcome in time")
+                raise TimeoutError(f"{self!r}: timed out before all records had an outcome")
             PyErr_CheckSignals()
 
     cdef int check(self) except -1:

@@ -519,7 +519,7 @@ cdef class Producer(Handle):
         cdef ArrowData arrow
         cdef Columns columns
         if value is None and key is None:
-            raise TypeError("value: expected the name of a column, got None, and no key either")
+            raise TypeError("value: expected a column name, got None, and no key either")
         arrow = ArrowData(data)
         columns = Columns.__new__(Columns)
         batch.owner = (arrow, columns)

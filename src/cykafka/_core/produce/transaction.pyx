@@ -54,7 +54,7 @@ from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 
 # What close() could not end: an abort, or a commit.
 _NOT_ENDED = ("the open transaction could not be aborted",
-              "the commit of the transaction did not end")
+              "the transaction's commit did not finish")
 # librdkafka expects another call, or another thread is in the same call.
 _CONFLICTS = (<int>RD_KAFKA_RESP_ERR__CONFLICT, <int>RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS)
 
@@ -81,8 +81,8 @@ cdef class Transactions:
         if self._resuming and PyThread_get_thread_ident() in self._resuming:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__CONFLICT,
-                "This producer's transactions cannot be used in a callback of a transaction call: "
-                "make the call after the one that runs the callback"))
+                "A callback that runs in a transaction call cannot use the same producer's "
+                "transactions: make its call after the one that runs the callback"))
         return 0
 
     # -- calls
@@ -118,11 +118,11 @@ cdef class Transactions:
         cdef int64_t deadline = deadline_after(ms)
         if not isinstance(group_metadata, (bytes, str)):
             raise TypeError("group_metadata: expected the result of consumer_group_metadata(), "
-                            f"or the name of a group, got {type(group_metadata).__name__}")
+                            f"or a group name, got {type(group_metadata).__name__}")
         if isinstance(group_metadata, str):
             name = plain_str(group_metadata)
             if not name or "\0" in name:
-                raise ValueError(f"group_metadata: expected the name of a group, got {name!r}")
+                raise ValueError(f"group_metadata: expected a group name, got {name!r}")
             group = c_name(name)
         handle.check_open()
         self.check_outside()
@@ -352,7 +352,7 @@ cdef class Transactions:
                 continue
             if self.begun and committing:
                 failures[_NOT_ENDED[True] if error.retriable()
-                         else "the commit of the transaction has failed"] = error
+                         else "the transaction's commit failed"] = error
                 if self.pending == CALL_COMMIT:
                     break
             elif self.begun and self.pending != CALL_COMMIT:

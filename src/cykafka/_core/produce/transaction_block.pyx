@@ -97,7 +97,7 @@ cdef class Transaction:
                 self._consumer._progress.note_failed(self._consumer)
             if isinstance(failure, GeneratorExit):
                 raise  # the event loop has ended, so nothing awaits calls
-            words = yield from self._go_back(failure, "no transaction was begun")
+            words = yield from self._go_back(failure, "no transaction has begun")
             if words:
                 _log.warning("%s: after %s %s", self._producer._label,
                              type(failure).__name__, words)

@@ -53,11 +53,11 @@ _MOVING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
-Json = Annotated[Flag, Parameter(name="--json", help="print JSON, one object a line")]
+Json = Annotated[Flag, Parameter(name="--json", help="print JSON, one object per line")]
 Yes = Annotated[
-    Flag, Parameter(name=["--yes", "-y"], help="do not ask; required without a terminal")
+    Flag, Parameter(name=["--yes", "-y"], help="do not prompt; required without a terminal")
 ]
-DryRun = Annotated[Flag, Parameter(help="print what would happen, and change nothing")]
+DryRun = Annotated[Flag, Parameter(help="print what would happen, without changing anything")]
 
 
 class Outcomes:
@@ -280,7 +280,7 @@ def need_consent(action: str, *, yes: bool) -> None:
     """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            f"refused to {action}: there is no terminal to ask on; --yes does it without asking"
+            f"refused to {action}: cannot prompt without a terminal; pass --yes to skip the prompt"
         )
 
 
@@ -358,7 +358,7 @@ def select(
         if not found:
             if any(sign in pattern for sign in "*?["):
                 raise Failed(f"no {kind} matches {pattern!r}")
-            raise Failed(f"there is no {kind} {pattern!r}{did_you_mean(pattern, names)}")
+            raise Failed(f"{kind} {pattern!r} does not exist{did_you_mean(pattern, names)}")
         chosen |= found
     return [name for name in names if name in chosen]
 

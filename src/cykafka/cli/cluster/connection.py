@@ -47,15 +47,15 @@ _FINAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _ADDRESS = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^/\s]+", re.IGNORECASE)
 # Java client properties, and librdkafka's replacements.
 _OF_JAVA = {
-    "sasl.jaas.config": "sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location, a PEM file",
-    "ssl.truststore.password": "ssl.ca.location, a PEM file",
-    "ssl.truststore.type": "ssl.ca.location, a PEM file",
-    "ssl.keystore.type": "ssl.keystore.location, a PKCS#12 file",
-    "key.serializer": "nothing: the command sends bytes",
-    "value.serializer": "nothing: the command sends bytes",
-    "key.deserializer": "nothing: the command reads bytes",
-    "value.deserializer": "nothing: the command reads bytes",
+    "sasl.jaas.config": "use sasl.username and sasl.password",
+    "ssl.truststore.location": "use ssl.ca.location, a PEM file",
+    "ssl.truststore.password": "use ssl.ca.location, a PEM file",
+    "ssl.truststore.type": "use ssl.ca.location, a PEM file",
+    "ssl.keystore.type": "use ssl.keystore.location, a PKCS#12 file",
+    "key.serializer": "remove it: the command sends bytes",
+    "value.serializer": "remove it: the command sends bytes",
+    "key.deserializer": "remove it: the command reads bytes",
+    "value.deserializer": "remove it: the command reads bytes",
 }
 
 
@@ -67,7 +67,7 @@ class Connection:
         str | None,
         Parameter(name=["--bootstrap-servers", "-b"], group=_GROUP, metavar="HOST:PORT,..."),
     ] = None
-    """addresses of brokers; one that answers is enough"""
+    """broker addresses; one reachable broker is enough"""
     overrides: Annotated[
         tuple[str, ...],
         Parameter(
@@ -76,7 +76,7 @@ class Connection:
             negative=(),
             metavar="KEY=VALUE",
             show_default=False,
-            help="a property of librdkafka, such as security.protocol=SSL; repeatable. "
+            help="a librdkafka property, such as security.protocol=SSL; repeatable. "
             "For passwords use @FILE or env:NAME as the value: other users can see the command.",
         ),
     ] = ()
@@ -90,9 +90,9 @@ class Connection:
         float,
         Parameter(group=_GROUP, metavar="S", validator=validators.Number(gt=0, lte=86_400)),
     ] = 10.0
-    """seconds to wait for the brokers and for the answer to a request"""
+    """seconds to wait for the brokers and for the response to a request"""
     verbose: Annotated[bool, plain("--verbose", "-v", group=_GROUP)] = False
-    """show the log of librdkafka"""
+    """show librdkafka's log"""
 
     def properties(self) -> dict[str, str]:
         """Return the client properties from all places.
@@ -105,7 +105,7 @@ class Connection:
         merged = _merged([*self._implicit(), *self._explicit()])
         if not merged.get(_SERVERS):
             raise UsageError(
-                "no brokers are given: use -b HOST:PORT, a profile with bootstrap.servers in "
+                "brokers are missing: use -b HOST:PORT, a profile with bootstrap.servers in "
                 f"{profiles.profile_file()}, or the variable CYKAFKA_BOOTSTRAP_SERVERS"
             )
         return merged
@@ -241,7 +241,7 @@ class Brokers:
         elif self.tell is not None and time.monotonic() >= self._told_at + _TELL_AGAIN_S:
             self._told_at = time.monotonic()
             cause = f": {self.heard.str()}" if self.heard else ""
-            self.tell(f"no broker is reachable, still trying{cause}")
+            self.tell(f"cannot reach any broker; retrying{cause}")
 
     def metadata(
         self, client: Producer | Consumer | AdminClient, topic: str | None = None
@@ -274,7 +274,7 @@ class Brokers:
 
     def unreachable(self) -> Failed:
         """Return the error for brokers that do not respond, with the last connection error."""
-        cause = self.heard.str() if self.heard else "no answer; check the address and the port"
+        cause = self.heard.str() if self.heard else "no response; check the address and the port"
         return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {cause}")
 
 
@@ -290,7 +290,7 @@ def _merged(places: list[tuple[str, dict[str, str]]]) -> dict[str, str]:
 def _check(place: str, settings: Mapping[str, str]) -> None:
     for key, value in settings.items():
         if key in _OF_JAVA:
-            raise UsageError(f"{place}: {key} is a property of Java's client; use {_OF_JAVA[key]}")
+            raise UsageError(f"{place}: {key} is a Java client property; {_OF_JAVA[key]}")
         if key == _SERVERS:
             _check_servers(place, value)
         try:

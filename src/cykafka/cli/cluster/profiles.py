@@ -40,7 +40,7 @@ def read_profile(name: str | None) -> dict[str, str]:
     if not os.path.exists(path):
         if name is None:
             return {}
-        raise UsageError(f"there is no profile {name!r}: the file {path} is missing")
+        raise UsageError(f"profile {name!r} does not exist: the file {path} is missing")
     profiles = _toml(path)
     for profile, table in profiles.items():
         if not isinstance(table, dict):
@@ -48,8 +48,8 @@ def read_profile(name: str | None) -> dict[str, str]:
     if name is None:
         return _flat(profiles.get("default", {}), f"{path}, [default]")
     if name not in profiles:
-        hint = did_you_mean(name, profiles) or f"; there are {', '.join(profiles) or 'none'}"
-        raise UsageError(f"{path}: there is no profile {name!r}{hint}")
+        hint = did_you_mean(name, profiles) or f"; it has {', '.join(profiles) or 'none'}"
+        raise UsageError(f"{path} has no profile {name!r}{hint}")
     return _flat(profiles[name], f"{path}, [{name}]")
 
 
@@ -145,4 +145,4 @@ def _leaves(table: Mapping[str, Any], prefix: str, where: str) -> Iterator[tuple
         elif isinstance(value, list) and all(isinstance(item, str) for item in value):
             yield key, ",".join(value)
         else:
-            raise UsageError(f"{where}: {key} must be a text, a number, a boolean or a list")
+            raise UsageError(f"{where}: {key} must be a string, a number, a boolean or a list")

@@ -155,13 +155,13 @@ def bindings(
     if not (operations or producer or consumer):
         raise UsageError("name an operation: --operation, --producer or --consumer")
     if deny and (producer or consumer):
-        raise UsageError("--producer and --consumer allow operations; leave out --deny")
+        raise UsageError("--producer and --consumer allow operations; remove --deny")
     if producer and ResourceType.TOPIC not in kinds:
         raise UsageError("--producer needs --topic")
     if consumer and not {ResourceType.TOPIC, ResourceType.GROUP} <= kinds:
         raise UsageError("--consumer needs --topic and --group")
     if prefixed and any(name == "*" for _, name in named):
-        raise UsageError("'*' is no prefix: leave out --pattern prefixed, or name a prefix")
+        raise UsageError("'*' is not a prefix: remove --pattern prefixed, or name a prefix")
     pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
     permission = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
     rules = [
@@ -181,7 +181,9 @@ def bindings(
 def _check_principals(principals: Sequence[str]) -> None:
     for principal in principals:
         if not all(principal.partition(":")):
-            raise UsageError(f"--principal: expected TYPE:NAME such as User:alice: {principal!r}")
+            raise UsageError(
+                f"--principal: expected TYPE:NAME such as User:alice, got {principal!r}"
+            )
 
 
 def _operations(
@@ -269,7 +271,7 @@ def create(
 ) -> int:
     """Create a rule for each combination of resource, principal, host and operation.
 
-    A rule that exists already is no error.
+    Creating an existing rule again is not an error.
 
     Parameters
     ----------
@@ -323,7 +325,7 @@ def delete(
     everything = wanted == filters(None, None)
     if everything != all_:
         raise UsageError(
-            "leave out --all, or the other options"
+            "--all cannot be combined with options that select rules"
             if all_
             else "select rules by --topic, --principal and others; --all deletes all rules"
         )

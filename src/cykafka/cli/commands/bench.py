@@ -144,7 +144,7 @@ def measure(
     """
     phases = tuple(phase for phase in _PHASES if not only or phase in only)
     if topic is None and "consume" in phases and "produce" not in phases:
-        raise UsageError("consume alone needs the records of a --topic")
+        raise UsageError("--only consume needs the records of a --topic")
     results = []
     outcomes = Outcomes()
     with (
@@ -174,7 +174,9 @@ def _used(
     """Open the topic to use: an existing topic, or a new one, deleted at the end."""
     if topic is not None:
         if topic not in cluster.metadata.topics:
-            raise Failed(f"there is no topic {topic!r}; without --topic the benchmark creates one")
+            raise Failed(
+                f"topic {topic!r} does not exist; without --topic the benchmark creates one"
+            )
         yield topic
         return
     name = f"cykafka-bench-{secrets.token_hex(4)}"
@@ -185,7 +187,7 @@ def _used(
     )[name]
     try:
         if (error := created.exception()) is not None:
-            raise Failed(f"cannot create the topic of the benchmark: {reason(error)}; use --topic")
+            raise Failed(f"cannot create the benchmark topic: {reason(error)}; use --topic")
         _await_leaders(cluster, name, partitions)
         yield name
     finally:
@@ -313,7 +315,7 @@ def _consume(
                     result.seconds = time.perf_counter() - started
                     meter.add(len(batch), count, result.records)
                 elif time.monotonic() >= heard + cluster.timeout:
-                    raise Failed(f"no record for {cluster.timeout:g} s")
+                    raise Failed(f"no record arrived for {cluster.timeout:g} s")
     finally:
         cluster.brokers.tell = None
         consumer.close()

@@ -47,11 +47,11 @@ class ConsumeOptions:
     """The options of ``cykafka consume``, with their help."""
 
     offset: Annotated[str | None, option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
-    """begin here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
+    """start here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
     until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
     exit: Annotated[bool, plain("--exit", "-e", group=_WHERE)] = False
-    """exit at the end, as it is at the start; with -G, when all partitions are at their ends"""
+    """exit at the current ends; with -G, when all partitions are at their ends"""
     partition: Annotated[
         tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
     ] = ()
@@ -73,13 +73,13 @@ class ConsumeOptions:
     format: Annotated[str | None, option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
     """print by a template with kcat's tokens, see below"""
     json: Annotated[bool, plain("--json", "-J", group=_WHAT)] = False
-    """print a JSON object a line, which ``cykafka produce --json`` reads"""
+    """print one JSON object per line, which ``cykafka produce --json`` reads"""
     hex: Annotated[bool, plain("--hex", group=_WHAT)] = False
     """print a dump in hexadecimal"""
     null: Annotated[bool, plain("--null", "-Z", group=_WHAT)] = False
     """print NULL for null (default: nothing)"""
     quiet: Annotated[bool, plain("--quiet", "-q", group=_WHAT)] = False
-    """no progress and no summary; errors are still shown"""
+    """show neither progress nor a summary; still show errors"""
 
 
 @dataclass(frozen=True)
@@ -163,20 +163,22 @@ def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
     except ValueError as error:
         raise UsageError(f"-o: {error}") from None
     if options.exit and options.until is not None:
-        raise UsageError("-e and --until exclude each other")
+        raise UsageError("-e and --until cannot be combined")
     try:
         until = None if options.until is None else parse_place(options.until)
     except ValueError as error:
         raise UsageError(f"--until: {error}") from None
     if until is not None and until.kind in ("beginning", "stored"):
-        raise UsageError(f"--until: {until.kind} is no end; use end, N, -N or @TIME")
+        raise UsageError(f"--until: expected end, N, -N or @TIME, got {until.kind}")
     if options.group is not None:
         if not options.group.strip():
-            raise UsageError("-G: the name of a group must not be blank")
+            raise UsageError("-G: the group name must not be blank")
         if start.kind not in ("beginning", "end", "stored"):
             raise UsageError("-o: with -G the group's offsets decide; use beginning or end")
         if until is not None or options.partition:
-            raise UsageError("-G does not go with -p and --until: the group assigns partitions")
+            raise UsageError(
+                "-G cannot be combined with -p or --until: the group assigns partitions"
+            )
     return start, Place("end") if options.exit else until
 
 
@@ -207,11 +209,11 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
     null = b"NULL" if options.null else b""
     on_terminal = sys.stdout.isatty()
     if options.json + options.hex + (options.format is not None) > 1:
-        raise UsageError("--json, --hex and --format exclude each other")
+        raise UsageError("use only one of --json, --hex and --format")
     plain = options.delimiter is None and options.key_delimiter is None
     if options.json or options.hex or options.format is not None:
         if not plain:
-            raise UsageError("-D and -K do not go with --json, --hex and --format")
+            raise UsageError("-D and -K cannot be combined with --json, --hex or --format")
         if options.format is not None:
             try:
                 return line_formats.template(options.format, null, escaped=on_terminal), b""
@@ -254,7 +256,7 @@ def _known(
         metadata = brokers.metadata(consumer, topic).topics[topic]
         if metadata.error is not None:
             if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise Failed(f"there is no topic {topic!r}")
+                raise Failed(f"topic {topic!r} does not exist")
             raise Failed(f"topic {topic!r}: {metadata.error.str()}")
         missing = (wanted or set()) - metadata.partitions.keys()
         if missing:

@@ -59,7 +59,7 @@ class DemoOptions:
     topic: str | None = None
     """topic to use; must be empty (default: a fresh one)"""
     broker: Flag = False
-    """a throw-away broker of real Kafka; needs Java, and Maven at the first run"""
+    """start a throw-away Kafka broker; needs Java, and Maven on the first run"""
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4
     """partitions of the topic, if the demo starts the brokers"""
 
@@ -119,7 +119,7 @@ def demo(
                 verifier.check(zip(batch.keys(), batch.values(), batch.headers(), strict=True))
     count, megabytes = len(verifier), verifier.bytes / 1e6
     if not count:
-        raise UsageError(f"{title}: it has no records")
+        raise UsageError(f"{title} has no records")
     rows = [
         (name, records, round(megabytes, 1), round(seconds, 2), round(records / seconds))
         for name, records, seconds in (
@@ -275,7 +275,7 @@ class _RoundTrips:
                 heard = time.perf_counter()
             elif time.perf_counter() > heard + timeout:
                 raise Failed(
-                    f"no records from {self._brokers.servers} within {timeout:g} s "
+                    f"no records arrived from {self._brokers.servers} within {timeout:g} s "
                     "(--timeout waits longer)"
                 )
         self.read_s += time.perf_counter() - began
@@ -346,7 +346,7 @@ class Verifier:
             "lost": lost,
             "arrived more than once": self._duplicate,
             "changed on the way": self._changed,
-            "not of this file (was the topic empty?)": self._unknown,
+            "not from this file (was the topic empty?)": self._unknown,
         }
         return [
             f"{counted(fault.count, 'record')} {kind}, such as number "

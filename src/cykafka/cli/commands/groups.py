@@ -218,7 +218,7 @@ def lag(
         exit with status 1 if the lag of a group is greater, or unknown in one of its topics
     """
     if watch and max_ is not None:
-        raise UsageError("--max is for a single request; leave out --watch")
+        raise UsageError("--max is for a single request; remove --watch")
     outcomes = Outcomes()
     with administration(connection) as cluster:
         if watch:

@@ -70,7 +70,7 @@ class ProduceOptions:
     ] = None
     """the column that is the value, with --csv (default: the row as JSON)"""
     skip_bad: Annotated[bool, plain("--skip-bad", group=_FORMAT)] = False
-    """skip and count lines that are no records (default: stop there)"""
+    """skip and count lines that are not records (default: stop there)"""
     key: Annotated[str | None, option("--key", "-k", group=_RECORDS, metavar="TEXT")] = None
     """the key of all records"""
     header: Annotated[
@@ -104,7 +104,7 @@ class ProduceOptions:
     ] = None
     """send at most N records a second"""
     quiet: Annotated[bool, plain("--quiet", "-q", group=_SENDING)] = False
-    """no progress and no summary; errors are still shown"""
+    """show neither progress nor a summary; still show errors"""
 
 
 def produce(
@@ -132,7 +132,9 @@ def produce(
     compression = {} if options.compression is None else {"compression.type": options.compression}
     brokers = (connection or Connection()).brokers()
     if brokers.config.get("transactional.id"):
-        raise UsageError("transactional.id: the command has no transactions; leave it out")
+        raise UsageError(
+            "transactional.id: this command does not use transactions; remove the property"
+        )
     interrupts = Interrupts()
     bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
     source = Input(
@@ -177,7 +179,7 @@ def produce(
 
 def _check(options: ProduceOptions) -> None:
     if options.json + options.csv + options.whole > 1:
-        raise UsageError("--json, --csv and --whole exclude each other")
+        raise UsageError("use only one of --json, --csv and --whole")
     lines = not (options.json or options.csv or options.whole)
     for name, value, fits in (
         ("-D", options.delimiter, lines),
@@ -189,9 +191,11 @@ def _check(options: ProduceOptions) -> None:
         ("--keep-topic", options.keep_topic or None, options.json),
     ):
         if value is not None and not fits:
-            raise UsageError(f"{name} does not go with this format; see cykafka produce --help")
+            raise UsageError(
+                f"{name} cannot be combined with this format; see cykafka produce --help"
+            )
     if options.key is not None and (options.key_delimiter or options.key_column):
-        raise UsageError("-k is the key of all records; leave out the other source of keys")
+        raise UsageError("-k is the key of all records; remove --key-delimiter or --key-column")
 
 
 def _delimiter(name: str, text: str | None) -> bytes | None:

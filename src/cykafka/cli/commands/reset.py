@@ -121,10 +121,10 @@ def read_offsets(lines: Iterable[str], name: str, group: str) -> dict[TopicParti
         if of_group and of_group[0] != group:
             continue
         if place in offsets:
-            raise Failed(f"{name}, line {number}: {topic}[{place.partition}] is there twice")
+            raise Failed(f"{name}, line {number}: {topic}[{place.partition}] appears twice")
         offsets[place] = wanted
     if not offsets:
-        raise Failed(f"{name} has no offsets of group {group}")
+        raise Failed(f"{name} has no offsets for group {group}")
     return offsets
 
 
@@ -142,8 +142,7 @@ def shift_offsets(
     for partition in ends:
         if partition not in present:
             raise Failed(
-                f"--shift-by needs a committed offset: there is none in "
-                f"{name_of(partition)}; use --to"
+                f"--shift-by needs a committed offset, but {name_of(partition)} has none; use --to"
             )
         offsets[partition] = present[partition] + by
     return offsets
@@ -191,7 +190,7 @@ def reset(
     if sum(option is not None for option in (to, shift_by, from_csv)) != 1:
         raise UsageError("give one of --to, --shift-by and --from-csv")
     if from_csv is not None and (topic or all_topics):
-        raise UsageError("--from-csv names the partitions; leave out --topic and --all-topics")
+        raise UsageError("--from-csv names the partitions; remove --topic and --all-topics")
     if from_csv is None and bool(topic) == all_topics:
         raise UsageError("give either --topic or --all-topics")
     if csv_ and json:

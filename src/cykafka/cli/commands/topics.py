@@ -87,8 +87,8 @@ def describe(
 ) -> int:
     """Show partitions, leaders, replicas, offsets and the changed configuration of topics.
 
-    The records of a partition are the distance of its two offsets. Compacted topics and topics
-    with transactions have fewer. Clients cannot see the size in bytes.
+    The number of records is the difference between a partition's two offsets. Compacted topics and
+    topics with transactions have fewer. Clients cannot see the size in bytes.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def create(
     set_ : list of str
         a property of the topics, such as retention.ms=86400000; repeatable
     if_not_exists : bool
-        a topic that exists is no error
+        do not fail if a topic exists
     """
     try:
         config = {key: resolve(key, value) for key, value in pairs(set_)}
@@ -262,7 +262,7 @@ def delete(
     names : str
         names, or patterns such as 'test-*'
     if_exists : bool
-        a name or a pattern without a topic is no error
+        do not fail if a name or a pattern matches no topic
     """
     need_consent("delete topics", yes=yes or dry_run)
     outcomes = Outcomes()

@@ -173,7 +173,7 @@ class Input:
             except OSError as error:
                 raise UsageError(f"cannot read {path}: {error.strerror}") from None
             if stat.S_ISDIR(status.st_mode):
-                raise UsageError(f"cannot read {path}: it is a folder; name its files")
+                raise UsageError(f"cannot read {path}: it is a directory; name its files")
             known = stat.S_ISREG(status.st_mode) and not self._packed(path)
             total = total + status.st_size if known and total is not None else None
         return total
@@ -407,9 +407,9 @@ class Input:
         if names is None:
             if self.interrupts.requested:
                 return
-            raise Failed(f"{source}: expected a line with the names of the columns, it is empty")
+            raise Failed(f"{source}: expected a line with the column names, but it is empty")
         if len(set(names)) != len(names) or not names:
-            raise Failed(f"{source}, line 1: each column needs a name of its own")
+            raise Failed(f"{source}, line 1: column names must be unique")
         key = names[0] if first_is_key and self.key_column is None else self.key_column
         row_to_parts = self._row_parser(source, names, key)
         rows: list[Parts] = []
@@ -510,8 +510,8 @@ def _columns(source: str, numbers: list[int], rows: list[Parts], size: int) -> C
 
 def _column(source: str, names: list[str], name: str) -> int:
     if name not in names:
-        hint = did_you_mean(name, names) or f"; there are {', '.join(names)}"
-        raise UsageError(f"{source}: there is no column {name!r}{hint}")
+        hint = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+        raise UsageError(f"{source} has no column {name!r}{hint}")
     return names.index(name)
 
 

@@ -157,7 +157,7 @@ def _refuse(constant: str) -> NoReturn:
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("an object has two members of the same name")
+        raise ValueError("an object has two members with the same name")
     return members
 
 
@@ -173,7 +173,7 @@ def _data(members: dict[str, Any], name: str) -> bytes | None:
         try:
             return b64decode(members[coded], validate=True)
         except (ValueError, TypeError):
-            raise ValueError(f"{coded}: expected a string of base64") from None
+            raise ValueError(f"{coded}: expected a base64 string") from None
     return to_bytes(name, members.get(name))
 
 
@@ -190,7 +190,7 @@ def to_bytes(name: str, value: Any) -> bytes | None:
     try:
         return (value if isinstance(value, str) else _to_json(value)).encode()
     except ValueError:
-        raise ValueError(f"{name}: it has no UTF-8 form") from None
+        raise ValueError(f"{name}: it cannot be encoded as UTF-8") from None
 
 
 def _read_headers(given: Any) -> Headers | None:
@@ -207,7 +207,7 @@ def _read_header(given: Any) -> tuple[str, bytes | None]:
     if not isinstance(given, dict) or not given.keys() <= _OF_HEADER:
         raise ValueError('headers: expected objects with "key" and "value"')
     if not isinstance(given.get("key"), str):
-        raise ValueError("headers: the key of a header must be a string")
+        raise ValueError("headers: a header key must be a string")
     if "value" not in given and "value_base64" not in given:
         raise ValueError("headers: a header has no value; it may be null")
     return _name(given["key"]), _data(given, "value")
@@ -217,7 +217,7 @@ def _name(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError("headers: a key has no UTF-8 form") from None
+        raise ValueError("headers: a key cannot be encoded as UTF-8") from None
     if "\0" in name:
         raise ValueError("headers: librdkafka cannot send a key with a NUL character")
     return name

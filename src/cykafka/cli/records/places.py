@@ -121,7 +121,7 @@ def spans(
     marks: dict[tuple[str, int], Watermarks] = {}
     for key, found in consumer.watermarks(keys, timeout).items():
         if key.error is not None:
-            raise Failed(f"no offsets of {name_of(key)}: {key.error.str()}")
+            raise Failed(f"cannot get the offsets of {name_of(key)}: {key.error.str()}")
         marks[key.topic, key.partition] = found
     starts = _offsets(consumer, start, marks, timeout)
     ends = _offsets(consumer, until or Place("end"), marks, timeout)
@@ -149,7 +149,7 @@ def _offsets(
     offsets = {}
     for partition in answer:
         if partition.error is not None:
-            raise Failed(f"no offset of {name_of(partition)}: {partition.error.str()}")
+            raise Failed(f"cannot get an offset of {name_of(partition)}: {partition.error.str()}")
         low, high = marks[partition.topic, partition.partition]
         # All records are older than the time, or the group has not committed an offset.
         missing = high if place.kind == "time" else low

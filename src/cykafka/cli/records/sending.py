@@ -61,7 +61,7 @@ def await_topic(brokers: Brokers, producer: Producer, topic: str) -> list[int]:
             raise Failed(f"topic {topic!r}: {found.error.str()}")
         if time.monotonic() >= deadline:
             raise Failed(
-                f"there is no topic {topic!r}, and the brokers did not create it; "
+                f"topic {topic!r} does not exist, and the brokers did not create it; "
                 f"create it: cykafka topics create {topic}"
             )
         time.sleep(_SLICE_S)

@@ -205,10 +205,10 @@ def choose_partitions(arguments: Sequence[str], counts: Mapping[str, int]) -> li
     for argument in arguments:
         topic, numbers = parse_partitions(argument)
         if topic not in counts:
-            raise Failed(f"there is no topic {topic!r}{did_you_mean(topic, counts)}")
+            raise Failed(f"topic {topic!r} does not exist{did_you_mean(topic, counts)}")
         last = counts[topic] - 1
         for number in range(last + 1) if numbers is None else numbers:
             if number > last:
-                raise Failed(f"{topic} has no partition {number}; its last one is {last}")
+                raise Failed(f"{topic} has no partition {number}; its last is {last}")
             chosen.add((topic, number))
     return [TopicPartition(topic, number) for topic, number in sorted(chosen)]

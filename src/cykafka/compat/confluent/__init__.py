@@ -94,8 +94,8 @@ def install() -> None:
         if folders:
             return None
         return (
-            f"{fullname} is not part of cykafka, but of the confluent-kafka package, which is not "
-            "installed (pip install confluent-kafka)"
+            f"{fullname} belongs to the confluent-kafka package, which is not installed "
+            "(pip install confluent-kafka)"
         )
 
     _alias.install(_modules(folders), explain)

@@ -18,7 +18,7 @@ usage: python -m cykafka.compat.kafka_python [-X name=value ...] script.py [argu
 Runs a script or a module that was written for kafka-python 0.9.5, with cykafka where it imports
 kafka. The parameter `async` is a keyword since Python 3.7: write async_=True instead.
 
-  -X name=value   a property of librdkafka for all clients, such as security.protocol=SSL"""
+  -X name=value   a librdkafka property for all clients, such as security.protocol=SSL"""
 
 
 def main(arguments: list[str]) -> int:

@@ -66,7 +66,7 @@ def addresses(hosts: Iterable[tuple[str, int]]) -> list[str]:
     found = []
     for host, port in hosts:
         if port > _LAST_PORT:  # librdkafka would connect to another port
-            log.error("Cannot connect to %s: there is no port %d", host, port)
+            log.error("Cannot connect to %s: %d is not a valid port", host, port)
             continue
         found.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     return found
@@ -156,7 +156,7 @@ class Admin:
 
     def __init__(self, config: dict[str, Any], timeout: float) -> None:
         if not config["bootstrap.servers"]:
-            raise KafkaUnavailableError("no host with a valid port was given")
+            raise KafkaUnavailableError("hosts: expected at least one host with a valid port")
         self._config = config
         self._timeout = timeout
         self._lock = threading.RLock()  # a signal handler may use the client, too

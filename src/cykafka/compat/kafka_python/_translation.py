@@ -119,7 +119,7 @@ def check_payloads(payloads: Sequence[Any], layout: str, *fields: str) -> None:
         check_numbers(layout, **{field: getattr(payload, field) for field in fields})
         places.add((topic, payload.partition))
     if len(places) < len(payloads):
-        raise AssertionError(f"a partition is in the payloads twice: {list(payloads)}")
+        raise AssertionError(f"a partition appears twice in the payloads: {list(payloads)}")
 
 
 # -- errors
@@ -144,7 +144,7 @@ def failed_payload(payload: Any, error: BaseException) -> FailedPayloadsError:
     topic = topic_name(payload.topic)
     text = error if cause is None else cause.str()
     failed = FailedPayloadsError(
-        payload, f"the brokers did not answer for {topic}[{payload.partition}]: {text}"
+        payload, f"the brokers did not respond for {topic}[{payload.partition}]: {text}"
     )
     failed.__cause__ = error
     return failed

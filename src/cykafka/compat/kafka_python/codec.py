@@ -118,7 +118,7 @@ def snappy_decode(payload: _Bytes) -> bytes:
         try:
             # A wrong size must not allocate gigabytes.
             if cramjam.snappy.decompress_raw_len(block) > _MOST_SNAPPY_RATIO * len(block):
-                raise ValueError("cannot decompress snappy data: the size in them is wrong")
+                raise ValueError("cannot decompress snappy data: the size in the data is wrong")
             parts.append(bytes(cramjam.snappy.decompress_raw(block)))
         except cramjam.DecompressionError as error:
             raise ValueError(f"cannot decompress snappy data: {error}") from error

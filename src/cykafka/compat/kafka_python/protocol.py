@@ -177,7 +177,7 @@ class KafkaProtocol:
             raise ProtocolError(f"the message at offset {offset} is damaged: {error}") from error
         except RecursionError:
             raise ProtocolError(
-                f"the message at offset {offset} has too many messages inside of each other"
+                f"the message at offset {offset} contains too many nested messages"
             ) from None
         if magic == 0:
             yield from messages

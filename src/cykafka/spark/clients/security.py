@@ -67,11 +67,11 @@ def _sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
         raise ValueError(f"option {_JAAS}: the login module {name} is not supported; {words}")
     for key in ("sasl.username", "sasl.password"):
         if key in rest:
-            raise ValueError(f"option kafka.{key} is given, and so is {_JAAS}: give one of them")
+            raise ValueError(f"options kafka.{key} and {_JAAS} are both set: set only one")
     mechanism = rest.pop("sasl.mechanism", "PLAIN" if kind == "PLAIN" else "").strip().upper()
     if not mechanism:
         raise ValueError(
-            f"option kafka.sasl.mechanism is missing: {_JAAS} has the ScramLoginModule, so give "
+            f"option kafka.sasl.mechanism is missing: {_JAAS} uses the ScramLoginModule, so set "
             "SCRAM-SHA-256 or SCRAM-SHA-512"
         )
     if mechanism.partition("-")[0] != kind:
@@ -260,7 +260,7 @@ def _no_password(password: str | None, store: str, words: str = "") -> None:
 def _one_of(location: str | None, text: str | None, store: str, texts: str) -> None:
     if location is not None and text is not None:
         raise ValueError(
-            f"options kafka.ssl.{store}.location and .{texts} are both given: give one of them"
+            f"options kafka.ssl.{store}.location and .{texts} are both set: set only one"
         )
 
 
@@ -269,7 +269,7 @@ def _put(config: dict[str, str], rest: dict[str, str], key: str, value: str | No
         return
     if key in rest:
         raise ValueError(
-            f"option kafka.{key} is given, and so is the JVM client's name for the same: "
-            "give one of them"
+            f"option kafka.{key} and the JVM client's name for the same option are both set: "
+            "set only one"
         )
     config[key] = value

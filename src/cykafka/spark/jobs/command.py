@@ -42,10 +42,10 @@ MODULES = {
 }
 
 _EPILOGUE = (
-    "Keys of a TOML file and options are the same: dry_run = true is --dry-run, [kafka] with "
-    "linger.ms = 5 is --kafka linger.ms=5. Options win. The "
-    "text ${NAME} in a value is the environment's variable NAME, and so is the value env:NAME: "
-    "use them for passwords. docs/spark-jobs.md explains all keys.\n\n"
+    "Each key of a TOML file is also an option: dry_run = true is --dry-run, [kafka] with "
+    "linger.ms = 5 is --kafka linger.ms=5. Options take precedence over the file. The text "
+    "${NAME} in a value, or the value env:NAME, stands for the environment variable NAME: use "
+    "them for passwords. docs/spark-jobs.md explains all keys.\n\n"
     "exit status: 0 done, or a continuous stream that was stopped by Ctrl-C or SIGTERM; 1 the job "
     "failed, or was stopped before it was done; 2 the configuration is wrong"
 )
@@ -196,9 +196,9 @@ def _parameters(job: type[JobConfig]) -> Iterator[inspect.Parameter]:
         kind = bool if key.annotation is bool else str
         metavar = next(_metavars([*key.metadata, key.annotation]), "VALUE")
         yield _parameter(key.alias or name, kind, group, None, words, metavar)
-    words = "print the configuration as TOML, without secrets, and end"
+    words = "print the configuration as TOML, without secrets, and exit"
     yield _parameter("print_config", bool, common, False, words)
-    words = "show Spark's log, and where an error came from"
+    words = "show Spark's log, and tracebacks of errors"
     yield _parameter("verbose", bool, common, False, words)
 
 
@@ -270,7 +270,7 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
                 metrics = server.metrics
                 words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
                 progress.note(words, url=server.url)
-            progress.stage(f"{name}: asking the brokers for the topics")
+            progress.stage(f"{name}: requesting the topics from the brokers")
             check_topics(config)
             check_schemas(config)
             progress.stage(f"{name}: starting Spark")
@@ -359,7 +359,7 @@ def _fail_configuration(
 app = App(
     name=PROG,
     help="Pipelines between Kafka and Parquet, Delta or Iceberg, on Spark.",
-    help_epilogue=f"Help of a job: {PROG} archive --help\n\n{_EPILOGUE}",
+    help_epilogue=f"Help for a job: {PROG} archive --help\n\n{_EPILOGUE}",
     help_format="plaintext",
     version=f"cykafka {__version__}",
 )

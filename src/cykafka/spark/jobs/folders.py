@@ -271,7 +271,7 @@ class ArrowFolder:
             name = _SCHEMES.get(scheme.lower(), scheme)
             self._fs, self._root = fs.FileSystem.from_uri(f"{name}:{rest}")
         except (ArrowInvalid, ArrowNotImplementedError) as error:
-            raise OSError(f"pyarrow has no such file system: {error}") from None
+            raise OSError(f"pyarrow does not support this file system: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrowFolder, (self.address,)

@@ -224,7 +224,7 @@ def _guesses(
     values: dict[str, list[Any]] = {}
     names: dict[str, set[str]] = {}
     if partitions:
-        for row in run.watched("looking at values", _newest(run, partitions).collect):
+        for row in run.watched("sampling values", _newest(run, partitions).collect):
             values.setdefault(row.topic, []).append(row.value)
             names.setdefault(row.topic, set()).update(row.names or ())
     for topic, found in topics.items():
@@ -277,8 +277,8 @@ def lines(topics: dict[str, dict[str, Any]], partitions: list[dict[str, Any]]) -
             out.append(f"    headers: {', '.join(topic['headers'])}")
         if topic["no_times"]:
             out.append(
-                f"  {name}: {topic['no_times']:,} record(s) have no time, or one that is beyond "
-                "those of Spark"
+                f"  {name}: {topic['no_times']:,} record(s) have no time, or a time outside "
+                "Spark's range"
             )
     gaps = [row for row in partitions if row["gaps"]]
     for row in gaps[:_ROWS_SHOWN]:

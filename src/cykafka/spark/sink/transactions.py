@@ -122,7 +122,7 @@ class Place:
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if context is None or batch is None or query is None:
             raise KafkaWriteError(
-                "option transactional: Spark does not give the number of the micro-batch here; "
+                "option transactional: Spark does not pass the number of the micro-batch here; "
                 "remove the option"
             )
         run = context.getLocalProperty("spark.jobGroup.id")

@@ -122,7 +122,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
     timestamp = _flag(given, "includeTimestamp", False)
     if timestamp and "timestamp" not in columns:
-        raise ValueError("option includeTimestamp is true, but there is no column timestamp")
+        raise ValueError("option includeTimestamp is true, but the column timestamp is missing")
     return WriteOptions(
         config,
         topic,
@@ -185,8 +185,8 @@ def _transaction(given: Mapping[str, str], stream: bool) -> str | None:
         return None
     if not stream:
         raise ValueError(
-            "option transactional is for streams: a batch write has no number by which a "
-            "repetition could be recognized"
+            "option transactional is for streams: Spark does not number batch writes, so "
+            "the sink could not recognize a repeated write"
         )
     if not prefix:
         raise ValueError(

@@ -80,7 +80,7 @@ class Projection:
             if field.name not in _COLUMNS:
                 columns = f"; the columns are {', '.join(_COLUMNS)}"
                 hint = did_you_mean(field.name, _COLUMNS, cutoff=0.6) or columns
-                raise ValueError(f"schema: there is no column {field.name!r}{hint}")
+                raise ValueError(f"schema: unknown column {field.name!r}{hint}")
             kind, arrow = _COLUMNS[field.name]
             if field.dataType != kind:
                 raise ValueError(f"schema: column {field.name} {_other(field.dataType, kind)}")

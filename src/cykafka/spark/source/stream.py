@@ -180,7 +180,7 @@ class StreamPlan:
             self.planner.lose(
                 "the checkpoint has an unfinished first batch, which another connector planned up "
                 f"to {json.dumps(end)}. The batch does not say where it begins, and option "
-                f"{start.option} may point further on by now. Finish the batch with that "
+                f"{start.option} may point to a later offset by now. Finish the batch with that "
                 "connector, or set startingOffsets to its start, which is in the checkpoint's "
                 "sources/0/0"
             )

@@ -347,7 +347,7 @@ class Producer:
                 raise KafkaError(refused)
             if not self.thread.is_alive():
                 raise KafkaError(
-                    "the producer's thread does not run: after a fork, make a new producer"
+                    "the producer's thread is not running: after a fork, create a new producer"
                 )
             left = min(_LOOK_S, deadline - time.monotonic())
             try:

@@ -155,8 +155,8 @@ class Owner:
     def other_folders(self, there: list[str]) -> ConfigError:
         """Return the error for an archive with different partitions."""
         return self.refused(
-            f"it is partitioned by {', '.join(there)}, but with these keys it would be by "
-            f"{', '.join(self.form['folders'])}, and readers need one kind; keep "
+            f"it is partitioned by {', '.join(there)}, but these keys would partition new files "
+            f"by {', '.join(self.form['folders'])}; keep "
             '"partition_by", "decode" and "schema" as they were, or use another path and '
             "checkpoint"
         )
@@ -251,14 +251,16 @@ class Claim:
         for kind, (marker, words) in _KINDS.items():
             if kind != self._kind and marker in names:
                 raise self._owner.refused(
-                    f"it is {words}, whose readers would not see files of another kind; use "
-                    "another folder"
+                    f"it is {words}, whose readers would not see other files; use another "
+                    "directory"
                 )
         # Readers that use a log see only the files in the log.
         marker, words = _KINDS.get(self._kind, ("", ""))
         others = names - {ARCHIVE_NOTE}
         if marker and others and marker not in others and not self._is_begun_delta(names):
-            raise self._owner.refused(f"it has files that are not of {words}; use another folder")
+            raise self._owner.refused(
+                f"it contains files that are not part of {words}; use another directory"
+            )
         if marker == MARKERS["iceberg"] and any(
             map(_OF_CATALOG.match, self._folder.names(marker))
         ):
@@ -311,8 +313,8 @@ def check_columns(run: JobRun[Archive], there: StructType, rows: StructType) -> 
     before = {field.name: field.dataType for field in there}
     new = [field.name for field in rows if field.name not in before]
     other = [
-        f"{field.name} is {before[field.name].simpleString()} there, and "
-        f"{field.dataType.simpleString()} now"
+        f"{field.name} is {before[field.name].simpleString()} in the table, but would be "
+        f"{field.dataType.simpleString()}"
         for field in rows
         if field.name in before and not _same(before[field.name], field.dataType)
     ]
@@ -328,8 +330,8 @@ def check_columns(run: JobRun[Archive], there: StructType, rows: StructType) -> 
     if new and not merges:
         raise ConfigError(
             [
-                f"{run.config.place}: the table has no column {', '.join(new)}; set "
-                "merge_schema = true to add what is missing"
+                f"{run.config.place}: the table lacks the columns {', '.join(new)}; set "
+                "merge_schema = true to add them"
             ]
         )
 

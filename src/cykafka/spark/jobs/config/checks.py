@@ -112,7 +112,7 @@ def _topics(config: JobConfig) -> Iterator[Problem]:
         value = getattr(config, key, None)
         for topic in [value] if isinstance(value, str) else value or []:
             if not is_topic_name(topic):
-                words = "expected a topic's name: letters, digits, ., _ and -, 249 of them at most"
+                words = "expected a topic name: letters, digits, ., _ and -, at most 249 in all"
                 yield _wrong(config, key, words)
                 break
     if not isinstance(config, TopicKeys):
@@ -128,7 +128,7 @@ def _topics(config: JobConfig) -> Iterator[Problem]:
         yield Problem(tuple(given), f'key "topics" {words}')
     elif len(keys) > 1:
         quoted = " and ".join(f'"{key}"' for key in keys)
-        yield Problem(keys, f"keys {quoted} are both there: expected one of them")
+        yield Problem(keys, f"keys {quoted} are both set: expected one of them")
 
 
 def _assigned(config: JobConfig) -> str | None:
@@ -150,7 +150,7 @@ def _options(config: JobConfig) -> Iterator[Problem]:
                 hint = did_you_mean(name, known)
                 yield Problem((key,), f'key "{key}": the {table} has no such option{hint}')
             elif option.startswith("ending") and streams:
-                yield _wrong(config, key, "a stream ends with what is there, or never")
+                yield _wrong(config, key, "a stream ends after the existing records, or never")
             elif option == "transactional" and value not in ("true", "false"):
                 yield _wrong(config, key, "expected true or false")
             elif table == "sink" and not streams:
@@ -230,25 +230,25 @@ def _folders(config: JobConfig) -> Iterator[Problem]:
             yield _wrong(config, key, words)
     path, checkpoint = getattr(config, "path", None), getattr(config, "checkpoint", None)
     if path and checkpoint and _is_inside(checkpoint, path):
-        words = 'it must not be inside "path", because others list the files there'
+        words = 'it must not be inside "path", where other programs list the files'
         yield _wrong(config, "checkpoint", words)
 
 
 def _folder_fault(config: JobConfig, key: str, address: str) -> str | None:
     if "\n" in address:
-        return "expected a folder"
+        return "expected a directory"
     local = _local(config, address)
     may_be_file = isinstance(config, Replay) and key == "path"
     if local is not None and local.is_file() and not may_be_file:
-        return "expected a folder, and this is a file"
+        return "expected a directory, got a file"
     return None
 
 
 def _file_fault(name: str) -> str | None:
     folder = Path(name).expanduser().absolute().parent
     if not folder.is_dir():
-        return f"there is no folder {folder}"
-    return "expected a file, and this is a folder" if Path(name).is_dir() else None
+        return f"the directory {folder} does not exist"
+    return "expected a file, got a directory" if Path(name).is_dir() else None
 
 
 def _is_inside(folder: str, parent: str) -> bool:
@@ -299,14 +299,16 @@ def _table(config: JobConfig) -> Iterator[Problem]:
     if config.table is not None and config.format != "iceberg":
         yield _wrong(config, "table", 'only with format = "iceberg"; other formats have a "path"')
     elif config.path and config.table:
-        yield Problem(("path", "table"), 'keys "path" and "table" are both there: expected one')
+        yield Problem(("path", "table"), 'keys "path" and "table" are both set: expected one')
     elif not config.path and not config.table:
-        yield Problem(("path", "table"), 'key "path" is missing: the folder of the archive')
+        yield Problem(("path", "table"), 'key "path" is missing: the archive directory')
     elif config.table and not _TABLE.fullmatch(config.table):
         yield _wrong(config, "table", "expected catalog.database.table")
     scheme = _place(config.path)[0].partition(":")[0] if config.path else ""
     if config.format == "iceberg" and scheme in _OBJECT_STORES:
-        words = "an object store cannot rename a file at once, as a commit to such a table must"
+        words = (
+            "an object store cannot rename a file atomically, which commits to such a table need"
+        )
         yield _wrong(config, "path", f'{words}; use the key "table", with a catalog')
     local = _local(config, config.path) if config.path else None
     for kind, marker in table_formats.MARKERS.items():
@@ -331,7 +333,7 @@ def _partitions(config: Archive) -> Iterator[Problem]:
         expression = parse(text)
         words = _partition_fault(config, expression, records, times)
         if not words and expression.name in names:
-            words = f"{text}: another expression has the name {expression.name}, too"
+            words = f"{text}: another expression is also named {expression.name}"
         names.add(expression.name)
         if words:
             yield _wrong(config, "partition_by", words)
@@ -348,9 +350,9 @@ def _partition_fault(
         words = ", ".join(sorted(allowed))
         return f"{expression.function} of {expression.column}: expected one of {words}"
     if expression.column == "key" and expression.function != "bucket":
-        return "the key is bytes, which folders and partitions cannot hold; use bucket(16, key)"
+        return "the key is binary, so it cannot name a partition; use bucket(16, key)"
     if config.format == "parquet" and config.file_names == "deterministic" and is_field:
-        words = 'file_names = "deterministic" has no partitions by fields of values'
+        words = 'file_names = "deterministic" cannot partition by fields of values'
         return f"{expression.column}: {words}"
     return None
 
@@ -386,7 +388,7 @@ def _archive(config: Archive) -> Iterator[Problem]:
                     yield _wrong(config, "staging", f'it must not be inside "{key}"')
     if not config.keep_raw and not config.reads_values:
         yield _wrong(
-            config, "keep_raw", 'without "decode" or "schema" the files would hold little'
+            config, "keep_raw", 'without "decode" or "schema" the files would lack the values'
         )
 
 
@@ -444,7 +446,7 @@ def _registry(config: RegistryKeys) -> Iterator[Problem]:
     for name in ("auto.register.schemas", "subject.name.strategy.type"):
         is_set = config.registry.get(name, registry.DEFAULTS[name]) != registry.DEFAULTS[name]
         if is_set and (source is None or source.document is None):
-            words = 'it has no effect without an "encode_schema" that is no SUBJECT:VERSION'
+            words = 'it has no effect unless "encode_schema" is a schema or a file'
             found.append((name, words))
     for name, words in found:
         colon = "" if words.startswith("is missing") else ":"
@@ -458,7 +460,9 @@ def _replay(config: Replay) -> Iterator[Problem]:
         keys = f"from_{what}", f"until_{what}"
         start, end = (getattr(config, key) for key in keys)
         if start is not None and end is not None and start >= end:
-            words = f'keys "{keys[0]}" and "{keys[1]}": no record is from {start} until {end}'
+            words = (
+                f'keys "{keys[0]}" and "{keys[1]}": the range from {start} until {end} is empty'
+            )
             yield Problem(keys, words)
 
 
@@ -467,16 +471,20 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
         words = 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
         yield Problem(("to", "transform"), words)
     if config.encode != "none" and not config.transform and config.form == "none":
-        words = 'it encodes the values of a "transform", or those of "decode" and "schema"'
+        words = 'it needs values to encode: from a "transform", or from "decode" and "schema"'
         yield _wrong(config, "encode", words)
     if _is_transactional(config) and config.transform and config.reads_values:
-        words = 'with "transform" and "schema" or "decode" the job sends batches, which have no '
+        words = (
+            'with "transform" and "schema" or "decode" the job sends batches, which cannot use '
+        )
         yield _wrong(config, "sink.transactional", f"{words}transactions")
     if _is_same_cluster(config):
         for key in ("to", "dead_letter_topic"):
             topic = getattr(config, key)
             if topic and _reads(config, topic):
-                yield _wrong(config, key, "the job reads this topic: records would go round")
+                yield _wrong(
+                    config, key, "the job reads this topic, so it would read its own records again"
+                )
     if config.to and config.to == config.dead_letter_topic:
         yield _wrong(config, "dead_letter_topic", 'it is the same as "to"')
 
@@ -484,11 +492,15 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
 def _redrive(config: Redrive) -> Iterator[Problem]:
     parking = config.parking_topic
     if parking and _reads(config, parking) and _is_same_cluster(config):
-        yield _wrong(config, "parking_topic", "the job reads this topic: records would go round")
+        yield _wrong(
+            config,
+            "parking_topic",
+            "the job reads this topic, so it would read its own records again",
+        )
     if _is_transactional(config):
         words = (
-            "where a record goes depends on the topics that exist, and a micro-batch that is "
-            "tried again must be the same"
+            "the target of a record depends on the existing topics, but a repeated micro-batch "
+            "must send the same records"
         )
         yield _wrong(config, "sink.transactional", words)
 

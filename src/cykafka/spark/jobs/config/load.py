@@ -96,7 +96,7 @@ def _read(file: str) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ConfigError([f"the configuration {file} cannot be read: {reason}"]) from None
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise ConfigError([f"the configuration {file} is no TOML: {error}"]) from None
+        raise ConfigError([f"the configuration {file} is not TOML: {error}"]) from None
 
 
 def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class TopicKeys(_Keys):
     topic_pattern: Regex | None = None
     """read all topics whose whole name matches this regular expression"""
     source: Table = {}
-    """options of the source, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
+    """source options, such as maxOffsetsPerTrigger; source.kafka.* only for reading"""
 
 
 class RegistryKeys(_Keys):
@@ -104,7 +104,7 @@ class DecodeKeys(RegistryKeys):
     decode: Literal["none", "json", "avro", "protobuf", "envelope-headers", "envelope-json"] = (
         "none"
     )
-    """the format of values: json, avro or protobuf; or envelopes of pip-services, in their form
+    """the format of values: json, avro or protobuf; or pip-services envelopes in the form
     headers or json"""
     value_schema: ValueSchema | None = Field(None, alias="schema")
     """the schema to read values by: of Avro, of JSON (DDL or JSON Schema), a file with it, or
@@ -172,19 +172,19 @@ class JobConfig(_Keys):
     app_name: Name | None = None
     """the name of the application in Spark"""
     summary: Output | None = None
-    """write the summary to this file, too, as JSON"""
+    """also write the summary to this file, as JSON"""
     progress: Duration = 10.0
     """how often to print progress if there is no terminal; 0: never"""
     log_format: Literal["text", "json"] = "text"
     """json: the log on standard error has a JSON object on each line, also for the summary"""
     metrics: Address | None = None
-    """answer HTTP requests at this address: /metrics for Prometheus, /health and /ready for
+    """serve HTTP requests at this address: /metrics for Prometheus, /health and /ready for
     probes; a port alone listens on 127.0.0.1, port 0 takes a free port"""
     health_timeout: Annotated[Duration, Field(gt=0)] = 300.0
     """with metrics: /ready fails if a micro-batch takes longer than this; /health if Spark does
-    not answer for longer"""
+    not respond for longer"""
     kafka: Table = {}
-    """properties of the clients: bootstrap.servers, security.protocol, sasl.*, ssl.*"""
+    """client properties: bootstrap.servers, security.protocol, sasl.*, ssl.*"""
     spark: Table = {}
     """Spark's configuration: executor.memory, sql.shuffle.partitions, ..."""
 
@@ -269,23 +269,23 @@ class StreamConfig(JobConfig, TopicKeys):
     """The keys of jobs that are a streaming query."""
 
     checkpoint: Directory
-    """where the job keeps its position: a folder that Spark can reach, such as hdfs://..."""
+    """where the job keeps its position: a directory that Spark can reach, such as hdfs://..."""
     trigger: Literal["available-now", "continuous"] = "available-now"
-    """available-now: read what the topics hold, then end; continuous: go on until stopped"""
+    """available-now: read what the topics hold, then end; continuous: run until stopped"""
     interval: Duration = 0.0
     """continuous: the time from one micro-batch to the next"""
     stop_timeout: Duration = 30.0
-    """how long a stop waits for the running micro-batch"""
+    """how long stopping waits for the running micro-batch"""
 
 
 class TableKeys(JobConfig):
     """The keys of jobs that write or read an archive."""
 
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
-    """the archive is a folder of Parquet files, a table of Delta Lake, or an Iceberg table
+    """the archive is a directory of Parquet files, a Delta Lake table, or an Iceberg table
     (experimental)"""
     path: Directory | None = None
-    """the folder of the archive: a path, or an address such as hdfs://... or s3a://..."""
+    """the archive directory: a path, or an address such as hdfs://... or s3a://..."""
     table: Name | None = None
     """iceberg, instead of the path: catalog.database.table, with a catalog of Spark's
     configuration (sql.catalog.*)"""
@@ -368,7 +368,7 @@ class Replay(TableKeys, EncodeKeys, SendKeys):
     rate: Rate | None = None
     """records per second at most"""
     checkpoint: Directory | None = None
-    """where the job keeps its position, so that it can be restarted: a folder that Spark can
+    """where the job keeps its position, so that it can be restarted: a directory that Spark can
     reach, such as hdfs://..."""
     step: Positive = 1_000_000
     """with a checkpoint: records to send before the next note in it"""

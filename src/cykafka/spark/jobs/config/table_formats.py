@@ -25,7 +25,7 @@ __all__ = [
 # The note about an archive's owner: a file in the directory, or an Iceberg table property. Spark,
 # pyarrow, Delta and other readers skip files whose names begin with an underscore.
 ARCHIVE_NOTE, ICEBERG_NOTE = "_cykafka.json", "cykafka.note"
-FOREIGN = "another writer made this table, and an archive needs a table of its own"
+FOREIGN = "another writer created this table; an archive needs its own table"
 # A directory entry that shows that the directory is a table.
 MARKERS = {"delta": "_delta_log", "iceberg": "metadata"}
 

@@ -241,9 +241,9 @@ def _missing(topics: Iterable[str], client: ClientConfig) -> list[str]:
 
 def _no_answer(client: ClientConfig, error: KafkaException) -> RuntimeError:
     return RuntimeError(
-        f"no broker of kafka.bootstrap.servers = {client['bootstrap.servers']} answers: "
+        f"no broker of kafka.bootstrap.servers = {client['bootstrap.servers']} responds: "
         f"{error.args[0].str()}. Check that the brokers are up, and that security.protocol "
-        "and the sasl.* and ssl.* properties fit them"
+        "and the sasl.* and ssl.* properties match them"
     )
 
 

@@ -174,7 +174,7 @@ def _check(config: Mirror, out: DataFrame) -> None:
     if "source" not in out.columns:
         problems.append(
             'key "transform": the column source is missing, which traces a record to its '
-            "origin: select it, too"
+            "origin: also select it"
         )
     if "value" not in out.columns:
         problems.append('key "transform": the column value is missing: select it')
@@ -220,7 +220,7 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
 
     is_plain = not config.transform
     topic = F.lit(config.to) if config.to else or_null("topic")
-    errors = [or_null("error"), F.when(topic.isNull(), "the transform gives no topic")]
+    errors = [or_null("error"), F.when(topic.isNull(), "the transform returns no topic")]
     value = "value" if config.transform else config.form
     if config.encode != "none" and value in rows.columns:
         rows = rows.withColumn("_encoded", encode(config, F.col(value), topic))

@@ -41,11 +41,11 @@ __all__ = ["Endpoint", "JobMetrics", "listen"]
 
 _TOTALS = {
     "records": "Records that the job has read and committed.",
-    "bytes": "Bytes of their keys and values.",
+    "bytes": "Key and value bytes of these records.",
     "bad": "Records that could not be decoded or did not match the schema.",
     "batches": "Micro-batches, or steps of a replay.",
     "without_record": "Offsets without a record.",
-    "warnings": "Different warnings of the source, the sink and the job.",
+    "warnings": "Different warnings from the source, the sink and the job.",
 }
 _NAMES = {"bad": "bad_records", "without_record": "offsets_without_record"}
 
@@ -108,7 +108,7 @@ class JobMetrics(Collector):
             yield family
         outcomes = CounterMetricFamily(
             "cykafka_job_outcome_records",
-            "Records by what became of them: sent, skipped, ...",
+            "Records by outcome: sent, skipped, ...",
             labels=["name", "outcome"],
         )
         for outcome, count in summary.counts.items():
@@ -116,9 +116,9 @@ class JobMetrics(Collector):
         yield outcomes
         done, total = self._tasks
         for metric, help, value in (
-            ("ready", "1 if /ready answers 200, otherwise 0.", self._health.ready() is None),
-            ("tasks", "Tasks of the Spark jobs that run now, of a batch job.", total),
-            ("completed_tasks", "Those of them that are done.", done),
+            ("ready", "1 if /ready responds with 200, otherwise 0.", self._health.ready() is None),
+            ("tasks", "Tasks of the running Spark jobs, in a batch job.", total),
+            ("completed_tasks", "Finished tasks of the running Spark jobs, in a batch job.", done),
         ):
             gauge = GaugeMetricFamily(f"cykafka_job_{metric}", help, labels=["name"])
             gauge.add_metric([name], float(value))

@@ -309,7 +309,7 @@ class Health:
 
     def live(self) -> str | None:
         """Return why a scheduler should end the job (Spark does not respond), or None."""
-        return self._late("Spark has not answered", self._answered)
+        return self._late("Spark has not responded", self._answered)
 
     def ready(self) -> str | None:
         """Return why the job makes no progress, or None."""

@@ -203,7 +203,7 @@ def _next_last(path: str, batch: pa.RecordBatch, last: int) -> int:
     count = len(offsets)
     rises = pc.all(pc.less(offsets.slice(0, count - 1), offsets.slice(1)), min_count=0)
     if offsets.null_count or _first(batch) <= last or not rises.as_py():
-        raise UnfitFileError(f"{path} does not have its records in the order of their offsets")
+        raise UnfitFileError(f"the records in {path} are not in the order of their offsets")
     return _last(batch)
 
 
@@ -342,7 +342,7 @@ def _rows(
     with _open(file.path) as source:
         metadata = source.metadata
         if metadata.num_rows != file.rows:
-            raise UnreadableError(f"{file.path} has changed since the job has looked at it")
+            raise UnreadableError(f"{file.path} has changed since the job listed it")
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         size = sum(group.total_byte_size for group in groups)
         most = max(1, min(_ROWS, most_bytes * file.rows // max(size, 1)))

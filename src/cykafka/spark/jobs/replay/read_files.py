@@ -179,7 +179,7 @@ def files_of(run: JobRun[Replay], records: DataFrame, done: Offsets) -> LocalFil
     found = run.watched("listing the archive", records.inputFiles)
     try:
         places = [_place(address, root) for address in found]
-        files = run.watched("looking at the archive", partial(_look_at, run, places, limits))
+        files = run.watched("inspecting the archive", partial(_look_at, run, places, limits))
     except UnfitFileError as error:
         _log.info("Spark reads the archive: %s", error)
         return None

@@ -126,7 +126,7 @@ def _archive(run: JobRun[Replay]) -> DataFrame:
     if config.format == "iceberg":
         table = Table(run)
         if not table.exists:
-            raise ConfigError([f"{config.place}: there is no such Iceberg table"])
+            raise ConfigError([f"{config.place}: the Iceberg table does not exist"])
         schema = _needed(config, table.columns)
         files = run.watched("listing the archive", table.files)
         if not files:
@@ -135,13 +135,13 @@ def _archive(run: JobRun[Replay]) -> DataFrame:
     with naming("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists():
-            raise ConfigError([f"{config.place}: the folder does not exist"])
+            raise ConfigError([f"{config.place}: the directory does not exist"])
         # The path may also be a file, and some file systems refuse to look into a file.
         is_file = config.folder.endswith(".parquet")
         kinds = [kind for kind, mark in MARKERS.items() if not is_file and folder.exists(mark)]
     if config.format == "delta":
         if "delta" not in kinds:
-            raise ConfigError([f"{config.place}: the folder is no Delta table"])
+            raise ConfigError([f"{config.place}: the directory is not a Delta table"])
         found = run.spark.read.format("delta").load(run.place(config.folder))
         return found.select(*_needed(config, found.schema).names)
     if kinds:
@@ -160,12 +160,12 @@ def _parquet_schema(run: JobRun[Replay], path: str) -> StructType:
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
-        raise wrong_value("path", path, "the folder has no Parquet files") from None
+        raise wrong_value("path", path, "the directory contains no Parquet files") from None
     except Exception as error:
         if "CANNOT_MERGE" not in str(error):
             raise
-        words = "the decoded values of its files have types that do not fit together; use another "
-        words += "folder for each part of the archive, or select it by path"
+        words = "the decoded values in its files have incompatible types; use another "
+        words += "directory for each part of the archive, or select it by path"
         raise wrong_value("path", path, words) from None
 
 
@@ -226,7 +226,7 @@ def _parts(run: JobRun[Replay], records: DataFrame, done: Offsets) -> list[Part]
         # Only a dry run needs the byte counts from this pass, which require reading all values.
         (total_bytes() if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
-    found = run.watched("looking at the archive", measured.collect)
+    found = run.watched("inspecting the archive", measured.collect)
     parts: dict[Partition, list[Part]] = defaultdict(list)
     for topic, partition, path, start, end, count, size in sorted(found):
         spans = () if path is None else ((path, start, end),)

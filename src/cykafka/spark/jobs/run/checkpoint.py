@@ -102,7 +102,7 @@ def _check(run: JobRun[StreamConfig], found: dict[str, Any] | None, own: dict[st
 
 
 def _refused(run: JobRun[StreamConfig], words: str) -> ConfigError:
-    advice = "use another folder"
+    advice = "use another directory"
     if not isinstance(run.config, Archive):  # an archive always keeps the same checkpoint
         advice += ", or delete this one to start from the beginning"
     return wrong_value(

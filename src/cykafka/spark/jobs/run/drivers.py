@@ -53,8 +53,8 @@ class JvmDriver:
             raise wrong_value(
                 "format",
                 name,
-                f"Spark {self._spark.version} has no jar of it; give one in spark.jars, or start "
-                f"with spark-submit{advice}",
+                f"Spark {self._spark.version} has no jar for this format; set one in spark.jars, "
+                f"or start with spark-submit{advice}",
             ) from None
 
     def folder(self, address: str) -> AnyFolder:

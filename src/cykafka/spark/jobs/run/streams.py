@@ -425,4 +425,4 @@ def _note(run: JobRun[StreamConfig], error: BaseException) -> None:
     try:
         write_note(run.driver.folder(run.config.checkpoint), error)
     except Exception as caught:  # must not hide the first error
-        run.warn(f"cannot note the refused records in the checkpoint: {explain_error(caught)}")
+        run.warn(f"cannot write the refused records to the checkpoint: {explain_error(caught)}")

@@ -204,7 +204,9 @@ class _Types:
             if schema in _PLAIN:
                 return _PLAIN[schema], _same, _same
             if schema in within:
-                raise UnfitError(f"{schema} contains itself: Spark has no such types")
+                raise UnfitError(
+                    f"{schema} contains itself: Spark does not support recursive types"
+                )
             return self.of(self._named[schema], within)
         kind = schema["type"]
         if not isinstance(kind, str):
@@ -224,7 +226,7 @@ class _Types:
             if not isinstance(digits, int) or digits < 1:
                 raise UnfitError(f"a decimal has the precision {digits}, expected 1 or more")
             if digits > _MOST_DIGITS:
-                raise UnfitError(f"a decimal has {digits} digits, and Spark has {_MOST_DIGITS}")
+                raise UnfitError(f"a decimal has {digits} digits, Spark supports {_MOST_DIGITS}")
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical], _same, _same
@@ -234,7 +236,9 @@ class _Types:
         self, schema: dict[str, Any], within: tuple[str, ...]
     ) -> tuple[pa.DataType, _Change, _Change]:
         if not schema["fields"]:
-            raise UnfitError(f"{schema['name']} has no fields: Spark has no such types")
+            raise UnfitError(
+                f"{schema['name']} has no fields: Spark does not support types without fields"
+            )
         fields, reads, writes = [], {}, {}
         for field in schema["fields"]:
             name = field["name"]

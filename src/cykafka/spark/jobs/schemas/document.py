@@ -157,7 +157,7 @@ def _descriptors(value: Any) -> Document:
     try:
         files = FileDescriptorSet.FromString(raw).file
     except DecodeError:
-        raise ValueError(f"{value!r} is no set of descriptors: {words}") from None
+        raise ValueError(f"{value!r} is not a descriptor set: {words}") from None
     if not files:
         raise ValueError(f"{value!r} has no descriptors: {words}")
     parts = [(file.name, base64.b64encode(file.SerializeToString()).decode()) for file in files]

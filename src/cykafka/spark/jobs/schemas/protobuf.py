@@ -106,7 +106,10 @@ def _descriptor(document: Document, name: str) -> Any:
     except KeyError:
         raise UnfitError(f"the schema has no message {name}") from None
     if not message.fields:
-        raise UnfitError(f"the message {message.full_name} has no fields: Spark has no such types")
+        raise UnfitError(
+            f"the message {message.full_name} has no fields: Spark does not support types "
+            "without fields"
+        )
     return message
 
 
@@ -137,8 +140,8 @@ def _proto(text: str) -> FileDescriptorProto:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError):
         raise UnfitError(
-            "the registry gives it as text: expected a FileDescriptorProto in base64, as Schema "
-            "Registry answers to format=serialized"
+            "the registry returns it as text: expected a FileDescriptorProto in base64, which "
+            "Schema Registry returns for format=serialized"
         ) from None
 
 
@@ -152,7 +155,7 @@ def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> N
             try:
                 module = importlib.import_module(name[: -len(".proto")].replace("/", ".") + "_pb2")
             except ModuleNotFoundError:
-                raise UnfitError(f"it imports {name}, which is not known") from None
+                raise UnfitError(f"it imports {name}, which is unknown") from None
             _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb), known)
     try:
         pool.AddSerializedFile(proto.SerializeToString())

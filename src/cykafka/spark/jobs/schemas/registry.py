@@ -89,12 +89,12 @@ def mistakes(options: Mapping[str, str]) -> list[tuple[str, str]]:
     if settings["basic.auth.user.info"] and ":" not in settings["basic.auth.user.info"]:
         found.append(("basic.auth.user.info", "expected USER:PASSWORD"))
     if settings["basic.auth.user.info"] and settings["bearer.auth.token"]:
-        found.append(("bearer.auth.token", '"basic.auth.user.info" is there, too: expected one'))
+        found.append(("bearer.auth.token", '"basic.auth.user.info" is also set: expected one'))
     if settings["ssl.key.location"] and not settings["ssl.certificate.location"]:
         found.append(("ssl.key.location", '"ssl.certificate.location" is missing'))
     for name in _FILES:
         if settings[name] and not Path(settings[name]).is_file():
-            found.append((name, f"there is no file {settings[name]}"))
+            found.append((name, f"the file {settings[name]} does not exist"))
     for name in _NUMBERS:
         if not _WHOLE.fullmatch(settings[name]):
             found.append((name, "expected a whole number"))
@@ -251,7 +251,7 @@ class Registry:
         kind = answer.get("schemaType", "AVRO")
         form = next((form for form, name in FORMS.items() if name == kind), None)
         if form is None:
-            raise UnfitError(f"it is of the type {kind}, which no format of the key decode has")
+            raise UnfitError(f"its type is {kind}, which the key decode does not support")
         references = _references(answer)
         parts: dict[str, str] = {}
         for reference in references:
@@ -291,7 +291,7 @@ class Registry:
                     continue
                 cause = getattr(error, "reason", None) or error
                 raise RegistryError(
-                    f'key "registry.url": Schema Registry {url} does not answer '
+                    f'key "registry.url": Schema Registry {url} does not respond '
                     f"({method} {path}, {self._attempts} attempts): {cause}. "
                     "Check that it is up, that the address is right, and the ssl.* options"
                 ) from None
@@ -319,13 +319,14 @@ class Registry:
             name = "bearer.auth.token" if given["bearer.auth.token"] else "basic.auth.user.info"
             raise RegistryError(
                 f'key "registry.{name}": Schema Registry refuses the request ({method} '
-                f"{address}): {words}. Check the user, the password or the token, and its rights"
+                f"{address}): {words}. Check the user, the password or the token, and "
+                "its permissions"
             )
         if answer.status in (409, 422):
             raise UnfitError(f"Schema Registry refuses the schema ({method} {address}): {words}")
         raise RegistryError(
             f'key "registry.url": Schema Registry fails ({method} {address}): {words}. Check that '
-            "the address is that of Schema Registry, and look into its log"
+            "the address belongs to Schema Registry, and read its log"
         )
 
 

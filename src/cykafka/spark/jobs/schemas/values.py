@@ -150,7 +150,7 @@ def _fields(
     for name in wanted:
         if name not in properties:
             raise ValueError(
-                f'"required" names {name!r}, which "properties" has not: add it there'
+                f'"required" names {name!r}, which is missing from "properties": add it'
             )
         if not _may_be_null(properties[name]):
             found.required.append((steps, name))
@@ -294,18 +294,18 @@ def _json_form(records: DataFrame, problems: list[Column]) -> DataFrame:
     )
     is_bad = sent("message_id").isNull() & sent("message").isNull() & sent("sent_time").isNull()
     problems += [
-        F.when(F.col("value").isNull(), "no envelope: the value is null"),
+        F.when(F.col("value").isNull(), "not an envelope: the value is null"),
         F.when(
             F.col("_envelope").isNull() | sent(_CORRUPT).isNotNull() | is_bad,
-            "no envelope: the value is no JSON object of one",
+            "not an envelope: the value is not the JSON object of an envelope",
         ),
         F.when(
             sent("message").isNotNull() & F.col("body").isNull(),
-            "no envelope: its message is not base64",
+            "not an envelope: its message is not base64",
         ),
         F.when(
             sent("sent_time").isNotNull() & F.col("sent_time").isNull(),
-            "no envelope: its sent_time is no time",
+            "not an envelope: its sent_time is not a time",
         ),
     ]
     return records

@@ -44,7 +44,7 @@ def _delta(run: JobRun[Compact]) -> tuple[int, int, int]:
     with naming("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists(MARKERS["delta"]):
-            raise ConfigError([f"{config.place}: the folder is no Delta table"])
+            raise ConfigError([f"{config.place}: the directory is not a Delta table"])
     most = config.file_size * _MIB
     run.spark.conf.set(f"{_DELTA}maxFileSize", str(most))
     run.spark.conf.set(f"{_DELTA}minFileSize", str(int(most * _FULL)))
@@ -60,7 +60,7 @@ def _delta(run: JobRun[Compact]) -> tuple[int, int, int]:
 def _iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
     table = Table(run)
     if not table.exists:
-        raise ConfigError([f"{run.config.place}: there is no such Iceberg table"])
+        raise ConfigError([f"{run.config.place}: the Iceberg table does not exist"])
     if table.get(ICEBERG_NOTE) is None:
         raise ConfigError([f"{run.config.place}: no job archive has written this Iceberg table"])
     expressions = table.expressions
@@ -81,7 +81,7 @@ def _iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
     if there != records:  # such as with spark.sql.files.ignoreMissingFiles
         raise RuntimeError(
             f"{run.config.place}: the files to rewrite have {records} records, but Spark has read "
-            f"{there} of them: the table stays as it is"
+            f"{there} of them: the job leaves the table unchanged"
         )
     table.commit(lambda transaction: table.replace(transaction, snapshot, small, files))
     return len(small), len(files), size

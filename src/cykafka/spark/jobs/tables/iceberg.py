@@ -462,7 +462,7 @@ class Table:
                     raise
         raise RuntimeError(
             f"{self._config.place}: other writers of the Iceberg table committed {_ATTEMPTS} "
-            "times before this job could; an archive needs a table of its own"
+            "times before this job could; an archive needs its own table"
         )
 
     @contextmanager
