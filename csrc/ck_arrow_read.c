@@ -463,7 +463,6 @@ ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view, ck_headers_t *he
         row = ck_arrow_nul_in_name(headers, view->length);
         if (row >= 0)
                 return ck_arrow_fault(problem, CK_ARROW_ROW, view,
-                                      "a header name contains a NUL character",
-                                      row);
+                                      "a header name contains a NUL character", row);
         return CK_ARROW_OK;
 }

@@ -83,7 +83,6 @@ def test_records_in_flight_are_released_although_purge_is_slow(
 
 
 def test_producer_in_a_cycle_releases_records_in_flight(kafka: ModuleType, topic: str) -> None:
-    from cykafka.testing import live_handles
 
     before = live_before()
     producer = kafka.Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
@@ -136,7 +135,6 @@ def dropped_by_oauth_cb(
 def test_producer_dropped_on_the_background_thread_releases_everything(
     kafka: ModuleType, cluster: Any, topic: str, hidden: bool
 ) -> None:
-    from cykafka.testing import live_handles
 
     class Hiding(kafka.Producer):  # type: ignore[misc, name-defined]
         def __del__(self) -> None: ...
@@ -162,7 +160,6 @@ def test_producer_dropped_on_the_background_thread_releases_everything(
 
 
 def test_background_thread_releases_tokens(kafka: ModuleType, cluster: Any) -> None:
-    from cykafka.testing import live_handles
 
     before = live_before()
     refs: list[weakref.ref[Any]] = []

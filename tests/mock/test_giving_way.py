@@ -61,7 +61,6 @@ def await_questions(before: dict[str, int]) -> None:
 
 @pytest.fixture
 def slow() -> Iterator[MockCluster]:
-    from cykafka.testing import live_handles
 
     with MockCluster() as cluster:
         before = live_before()
@@ -72,7 +71,6 @@ def slow() -> Iterator[MockCluster]:
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a broker that accepts connections and never answers."""
-    from cykafka.testing import live_handles
 
     before = live_before()
     with socket.create_server(("127.0.0.1", 0)) as server:

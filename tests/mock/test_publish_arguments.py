@@ -7,9 +7,9 @@ import contextlib
 import gc
 from typing import Any
 
-from live import live_before
 import pytest
 from fixture_types import MakeConsumer, MakeProducer
+from live import live_before
 
 from cykafka.error import ClosedError
 from cykafka.testing import live_handles

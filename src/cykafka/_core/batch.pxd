@@ -4,8 +4,8 @@ from cykafka._core.clib.librdkafka cimport rd_kafka_topic_partition_list_t
 from cykafka._core.common.message cimport Message
 
 cdef class Storage:
-    # The records, or NULL once released. Read or replace the pointer only with the GIL. To read the
-    # batch without the GIL, take a reference first. To keep it for longer than a call, pin it.
+    # The records, or NULL once released. Read or replace the pointer only with the GIL. To read
+    # the batch without the GIL, take a reference first. To keep it for longer than a call, pin it.
     cdef ck_batch_t *_ptr
     # Links in the consumer's list of batches: the next Storage, and the pointer to this one.
     cdef void *_next

@@ -56,8 +56,8 @@ from cykafka._core.clib.librdkafka cimport (
 
 
 cdef int check_descriptors(int count) except? -1:
-    # librdkafka aborts the process if it cannot create a mock broker's socket. So detect a shortage
-    # of descriptors here, and raise an OSError.
+    # librdkafka aborts the process if it cannot create a mock broker's socket. So detect a
+    # shortage of descriptors here, and raise an OSError.
     held = []
     try:
         for _ in range(count):
@@ -79,7 +79,8 @@ cdef class Cluster:
     cdef rd_kafka_t *_rk
     cdef rd_kafka_mock_cluster_t *_ptr
     cdef pid_t _pid
-    # Held during every call into the cluster, so that close() in another thread waits for the call.
+    # Held during every call into the cluster, so that close() in another thread waits for the
+    # call.
     cdef object _lock
 
     def __cinit__(self, int brokers):
@@ -301,7 +302,7 @@ cdef class Cluster:
                 rd_kafka_mock_clear_requests(self._ptr)
 
     def requests(self):
-        """Return (broker id, API key, arrival in us on the monotonic clock) per tracked request."""
+        """Return (broker id, API key, arrival in us by the monotonic clock) per request."""
         cdef rd_kafka_mock_request_t **array = NULL
         cdef size_t count = 0
         cdef size_t i

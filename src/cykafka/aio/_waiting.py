@@ -23,16 +23,16 @@ class Waker:
         The coroutine's loop.
     """
 
-    __slots__ = ("_future", "_loop", "_rung")
+    __slots__ = ("_called", "_future", "_loop")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._rung = False
+        self._called = False
         self._future: Future[None] | None = None
 
     def __call__(self, loop: AbstractEventLoop | None = None) -> None:
         """End the sleep, or the next one. `loop` is the calling thread's loop, if any."""
-        self._rung = True
+        self._called = True
         if self._future is None:
             return
         if loop is self._loop:
@@ -46,14 +46,14 @@ class Waker:
             self._future.set_result(None)
 
     async def sleep(self) -> None:
-        """Sleep until this Waker is called, or not at all if it was called since the last sleep."""
+        """Sleep until this Waker is called; not at all if it was called since the last sleep."""
         self._future = self._loop.create_future()
         try:
-            if not self._rung:
+            if not self._called:
                 await self._future
         finally:
             self._future = None
-            self._rung = False
+            self._called = False
 
 
 async def until(
@@ -62,7 +62,8 @@ async def until(
     is_there: Callable[[Found], object],
     timeout: float | None,
 ) -> Found:
-    """Call `take` whenever the client's queue has something new, until `is_there` accepts a result.
+    """Call `take` whenever the client's queue has something new, until `is_there` accepts a
+    result.
 
     Parameters
     ----------

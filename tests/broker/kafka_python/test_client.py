@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from live import live_before
 import pytest
 from fixture_types import RunScript, Unique
+from live import live_before
 
 import cykafka.testing
 from cykafka.admin import AdminClient, NewPartitions

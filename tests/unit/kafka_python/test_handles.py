@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from live import live_before
 import pytest
+from live import live_before
 
 from cykafka import Producer
 from cykafka.admin import AdminClient

@@ -1,8 +1,8 @@
 """Answers: an administrative client's requests in flight, and their futures.
 
-librdkafka puts the responses on cykafka's queue. A Python thread reads the queue while requests are
-in flight, so programs need not call poll(). cykafka cannot use librdkafka's background queue: its
-thread must not close the handle, and it drops unserved responses when the handle is destroyed.
+librdkafka puts the responses on cykafka's queue. A Python thread reads the queue while requests
+are in flight, so programs need not call poll(). cykafka cannot use librdkafka's background queue:
+its thread must not close the handle, and it drops unserved responses when the handle is destroyed.
 """
 import threading
 from concurrent.futures import Future

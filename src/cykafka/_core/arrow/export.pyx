@@ -1,8 +1,8 @@
 """ArrowExport: a base class of MessageBatch that exports consumed records as Arrow arrays.
 
 The arrays have the columns of Spark's Kafka source, so Spark uses them unchanged. C copies the
-records without the GIL and frees the copy itself. The copy outlives the batch and the consumer, and
-freeing it does not need the GIL.
+records without the GIL and frees the copy itself. The copy outlives the batch and the consumer,
+and freeing it does not need the GIL.
 """
 from cpython.pycapsule cimport (
     PyCapsule_Destructor,
@@ -62,7 +62,7 @@ cdef class ArrowExport:
         return _schema(_DEFAULT, CK_ARROW_HEADERS)
 
     def __arrow_c_array__(self, requested_schema=None):
-        """Copy the records into one Arrow array; return a capsule of its type and one of the array.
+        """Copy the records into one Arrow array; return capsules of its type and the array.
 
         ``pyarrow.record_batch(batch)`` and ``polars.DataFrame(batch)`` call this.
 

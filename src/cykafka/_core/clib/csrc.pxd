@@ -245,7 +245,7 @@ cdef extern from "ck_callback.h" nogil:
         rd_kafka_topic_partition_list_t *partitions
 
     void ck_callback_commit_result(rd_kafka_t *, rd_kafka_resp_err_t,
-                            rd_kafka_topic_partition_list_t *, void *) noexcept
+                                   rd_kafka_topic_partition_list_t *, void *) noexcept
     void ck_callback_on_background(bint inside)
     bint ck_callback_is_background()
     bint ck_callback_inside(bint inside)

@@ -83,8 +83,8 @@ cdef class Call:
             return True
         watch = watch_of(handle)
         if self.c.kind == CK_CALL_FLUSH:
-            # The loop's next round serves the reports that the flush left. Do not wait for an empty
-            # queue: others may send records.
+            # The loop's next round serves the reports that the flush left. Do not wait for an
+            # empty queue: others may send records.
             if len(handle) == 0:
                 return True
             if self._served_at < 0:

@@ -35,7 +35,8 @@ cdef double LATER_S = 0.005
 cdef class Watch:
     """The loop in which coroutines await one handle's results.
 
-    Call `claim`, `add` and `remove` only in the loop's thread, and the other methods in any thread.
+    Call `claim`, `add` and `remove` only in the loop's thread, and the other methods in any
+    thread.
     """
 
     def __cinit__(self):
@@ -145,9 +146,9 @@ cdef class Watch:
     # -- the coroutines that wait
 
     def join(self, waker):
-        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and when the watch
-        ends. `loop` is the loop that runs in the calling thread, or None. Join before you check
-        the queue."""
+        """Call ``waker(loop)`` whenever the handle's queue may have new entries, and when the
+        watch ends. `loop` is the loop that runs in the calling thread, or None. Join before you
+        check the queue."""
         self._wakers.add(waker)
         if self._over:
             waker(None)
@@ -215,8 +216,8 @@ cdef class Watch:
 
 
 cdef bint has_queue(Handle handle) noexcept:
-    """Whether the handle still has its queue. A loop serves the queue even while the handle closes,
-    because a coroutine may wait for the close."""
+    """Whether the handle still has its queue. A loop serves the queue even while the handle
+    closes, because a coroutine may wait for the close."""
     return (handle is not None and handle._ptr is not NULL
             and handle._generation == ck_runtime_generation)
 

@@ -1,9 +1,10 @@
 """Handle: opens, uses and closes an rd_kafka_t; the base of every client.
 
-A handle is new, open, closing or closed. Every call that uses the rd_kafka_t without the GIL counts
-itself with `enter` and `leave`. `close` first refuses new calls, then wakes the calls in flight and
-waits for them, and only then destroys the rd_kafka_t. Python callbacks run outside counted calls
-(except rebalance callbacks, see consume/membership), so a callback may close its own handle.
+A handle is new, open, closing or closed. Every call that uses the rd_kafka_t without the GIL
+counts itself with `enter` and `leave`. `close` first refuses new calls, then wakes the calls in
+flight and waits for them, and only then destroys the rd_kafka_t. Python callbacks run outside
+counted calls (except rebalance callbacks, see consume/membership), so a callback may close its own
+handle.
 
 Each kind of client has a Role (role.pyx), which handles its events and releases its resources
 before the rd_kafka_t is destroyed. Callbacks (callbacks.pyx) runs the program's callbacks.
@@ -305,8 +306,8 @@ cdef class Handle:
         return self._ptr
 
     cdef void leave(self) noexcept:
-        # Never run Python code here: the caller may hold a message that a close() in another thread
-        # must see first.
+        # Never run Python code here: the caller may hold a message that a close() in another
+        # thread must see first.
         self._calls -= 1
         if self._calls == 0 and self._state == CLOSING:
             ck_condition_signal(self._condition)
@@ -427,8 +428,8 @@ cdef class Handle:
         self._stops += 1
         self._open_in = 0
         while self._calls and (deadline < 0 or ck_runtime_now_ms() < deadline):
-            # A yield wakes only one waiting call, and misses a call that is about to wait. So yield
-            # until all calls have returned.
+            # A yield wakes only one waiting call, and misses a call that is about to wait. So
+            # yield until all calls have returned.
             with nogil:
                 rd_kafka_queue_yield(self._wait_queue)
                 self._role.wake(self._events)
@@ -503,7 +504,8 @@ cdef class Handle:
 
     cdef int free(self, int flags, rd_kafka_queue_t *closing, int64_t deadline, bint signals,
                   bint *done) except -1:
-        """Destroy the rd_kafka_t in a new thread, and wait for it until the deadline (-1: forever).
+        """Destroy the rd_kafka_t in a new thread, and wait for it until the deadline (-1:
+        forever).
 
         The thread first serves `closing` (NULL: nothing) until the consumer has left its group.
         `signals` says whether to run signal handlers during the wait. Sets *done if the rd_kafka_t
@@ -614,8 +616,8 @@ cdef class Handle:
             self.give_way(closing)
             # The first request makes a new consumer connect at once. Otherwise it may connect only
             # when it looks for its group's coordinator a second time. Repeat the request: a broker
-            # that has just started, or is fenced, may respond without any brokers. librdkafka drops
-            # such a response, and does not repeat the request for minutes.
+            # that has just started, or is fenced, may respond without any brokers. librdkafka
+            # drops such a response, and does not repeat the request for minutes.
             if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
                 rk = self.enter()
                 with nogil:
@@ -792,8 +794,8 @@ cdef void _settle_later(ck_queue_t *events) noexcept with gil:
 
 
 cdef void _run_left(Handle handle) noexcept:
-    """Run the callbacks of the batches that librdkafka still had when it was destroyed. Print their
-    exceptions, because the program has no call that could raise them."""
+    """Run the callbacks of the batches that librdkafka still had when it was destroyed. Print
+    their exceptions, because the program has no call that could raise them."""
     while handle._generation == ck_runtime_generation:
         try:
             handle.dispatch(NOW)
@@ -855,8 +857,8 @@ os.register_at_fork(after_in_child=_set_main_thread)
 
 @atexit.register
 def _at_exit():
-    """Destroy the open handles, because librdkafka's threads must not outlive the objects that they
-    use.
+    """Destroy the open handles, because librdkafka's threads must not outlive the objects that
+    they use.
 
     Daemon threads that wait in a call get SystemExit, which ends a thread silently. Clients that
     are already being destroyed get EXIT_WAIT_MS to end.

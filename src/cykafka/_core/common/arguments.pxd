@@ -10,9 +10,9 @@ cdef enum:
     # The longest string in Kafka's protocol, bytes: its length has 16 bits, which librdkafka does
     # not check.
     MAX_TEXT = 32767
-    # The longest configuration value or credential, bytes. librdkafka stores lengths in an int, and
-    # copies some values (addresses, credentials) to a thread's stack, usually of 8 MB. The limit is
-    # enough for 40,000 addresses or the certificates of 700 authorities.
+    # The longest configuration value or credential, bytes. librdkafka stores lengths in an int,
+    # and copies some values (addresses, credentials) to a thread's stack, usually of 8 MB. The
+    # limit is enough for 40,000 addresses or the certificates of 700 authorities.
     MAX_VALUE = 1_048_576
     # The most topics or partitions per call: librdkafka counts them with an int. The largest
     # clusters have 2 million partitions.

@@ -55,8 +55,8 @@ cdef const char *utf8(object text, Py_ssize_t *size, str argument) except NULL:
 
 
 cdef bytes hidden_utf8(str text, str argument):
-    """Encode a configuration value or a credential as UTF-8. It may be a secret, so errors name the
-    argument and never show the text."""
+    """Encode a configuration value or a credential as UTF-8. It may be a secret, so errors name
+    the argument and never show the text."""
     cdef Py_ssize_t start
     try:
         encoded = text.encode()

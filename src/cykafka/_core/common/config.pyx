@@ -48,15 +48,15 @@ OWN_KEYS = ("default.topic.config", "delivery.report.only.error", "error_cb", "l
 _IN_REQUESTS = {"client.id", "client.rack", "group.id", "group.instance.id", "group.protocol.type",
                 "group.remote.assignor", "transactional.id"}
 
-# Properties with the brokers' host:port. librdkafka would treat a user and password in them as part
-# of the host name, and log them.
+# Properties with the brokers' host:port. librdkafka would treat a user and password in them as
+# part of the host name, and log them.
 _OF_BROKERS = {"bootstrap.servers", "metadata.broker.list"}
 # Properties whose values must not appear in logs.
 _SECRET = re.compile(r"password|passphrase|secret|private\.key|\.pem$|sasl\.username"
                      r"|oauthbearer\.config")
 # A URL after its scheme, up to a character that conf_set() refuses in URLs. The pattern does not
-# include the "@" after user and password: searching a list of addresses for it would take quadratic
-# time.
+# include the "@" after user and password: searching a list of addresses for it would take
+# quadratic time.
 _AFTER_SCHEME = re.compile(r"""(?<=://)[^ \t\r\n"']+""")
 
 
@@ -215,8 +215,8 @@ cdef rd_kafka_cert_enc_t _encoding(str key, bytes data) except? RD_KAFKA_CERT_EN
         return RD_KAFKA_CERT_ENC_PEM
     if data[:1] != b"\x30":
         raise ValueError(f"{key}: the bytes are neither PEM, nor DER, nor PKCS#12")
-    # DER and PKCS#12 are ASN.1 sequences. PKCS#12 begins with its version, the integer 3. Keys have
-    # other versions, and certificates begin with a sequence.
+    # DER and PKCS#12 are ASN.1 sequences. PKCS#12 begins with its version, the integer 3. Keys
+    # have other versions, and certificates begin with a sequence.
     length = data[1] & 0x7f if data[1:2] >= b"\x80" else 0
     if data[2 + length:5 + length] == b"\x02\x01\x03":
         return RD_KAFKA_CERT_ENC_PKCS12
@@ -239,8 +239,7 @@ cdef bint is_secret(str key) except -1:
 
 
 cdef str without_url_secrets(str text):
-    """Remove users, passwords and queries from URLs in a text, like ck_callback.c. None stays None.
-    """
+    """Remove users, passwords and queries from URLs, like ck_callback.c. None stays None."""
     return None if text is None else _AFTER_SCHEME.sub(_host_and_path, text)
 
 

@@ -59,8 +59,8 @@ def live_handles():
     dict of str to int
         ``handles`` (until they are destroyed, perhaps after ``close()`` returns), ``topics``,
         ``events`` (waiting for a callback), ``reports`` (messages in flight with a delivery
-        callback), ``fetched`` (messages not yet returned to librdkafka), ``deliveries`` (batches in
-        flight or with outcomes still referenced) and ``calls`` (calls to brokers, including
+        callback), ``fetched`` (messages not yet returned to librdkafka), ``deliveries`` (batches
+        in flight or with outcomes still referenced) and ``calls`` (calls to brokers, including
         abandoned calls).
     """
     return {"handles": ck_runtime_alive(CK_KIND_HANDLE), "topics": ck_runtime_alive(CK_KIND_TOPIC),
@@ -125,7 +125,8 @@ def murmur2_hash(key):
 
 
 def consistent(key, partition_count):
-    """Return the partition that librdkafka's ``consistent`` partitioner (CRC-32) chooses for a key.
+    """Return the partition that librdkafka's ``consistent`` partitioner (CRC-32) chooses for a
+    key.
 
     Parameters
     ----------

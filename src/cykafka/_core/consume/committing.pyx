@@ -76,8 +76,8 @@ cdef class Commit:
             self._replies = rd_kafka_queue_new(rk)
             rd_kafka_queue_io_event_enable(self._replies, ck_pipe_writer(pipe), b"1", 1)
             with nogil:
-                err = rd_kafka_commit_queue(rk, c_offsets, self._replies, ck_callback_commit_result,
-                                            &self._answer)
+                err = rd_kafka_commit_queue(rk, c_offsets, self._replies,
+                                            ck_callback_commit_result, &self._answer)
             consumer.leave()
         finally:
             if c_offsets is not NULL:

@@ -241,7 +241,7 @@ cdef class Fetcher:
         return messages
 
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
-        """Like hand_over(), for a message outside of a batch. Destroys the message if it raises."""
+        """Like hand_over(), for a message outside a batch. Destroys the message if it raises."""
         cdef bint collecting = PyGC_Disable()
         cdef ck_msgref_t *ref
         cdef Message message

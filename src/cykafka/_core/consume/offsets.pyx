@@ -52,7 +52,8 @@ from cykafka._core.common.errors import KafkaError, KafkaException
 
 
 cdef enum:
-    # The timeout of a seek, ms. librdkafka's thread responds at once, unless the partition is gone.
+    # The timeout of a seek, ms. librdkafka's thread responds at once, unless the partition is
+    # gone.
     SEEK_MS = 5000
 
 

@@ -1,9 +1,9 @@
 """Progress: tracks the messages that the consumer has returned since the last transaction.
 
 ``Producer.transaction(consumer)`` commits the positions of the assigned partitions at the end of
-its block. A revocation, a seek or another assignment can remove a position before that. The brokers
-would accept a transaction without the position, and the group would skip messages. So the consumer
-*gives up* such a partition: the block fails, and the consumer seeks back.
+its block. A revocation, a seek or another assignment can remove a position before that. The
+brokers would accept a transaction without the position, and the group would skip messages. So the
+consumer *gives up* such a partition: the block fails, and the consumer seeks back.
 """
 cimport cython
 
@@ -173,8 +173,8 @@ cdef class Progress:
         return 0
 
     def rewind(self, Handle handle not None, timeout):
-        """An operation: seek to the committed offsets, or where none is committed, to where reading
-        began; timeout in s.
+        """An operation: seek to the committed offsets, or where none is committed, to where
+        reading began; timeout in s.
 
         A transaction begins only after this has succeeded.
         """

@@ -653,8 +653,8 @@ cdef class EnvelopeCodec:
         -------
         list
             One envelope per row. The envelope's reference is the row's Message, and its
-            ``sent_time`` is a naive local datetime. If a row cannot be converted, the list contains
-            an EnvelopeError instead, with the Message as ``message``.
+            ``sent_time`` is a naive local datetime. If a row cannot be converted, the list
+            contains an EnvelopeError instead, with the Message as ``message``.
 
         Raises
         ------

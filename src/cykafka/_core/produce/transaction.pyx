@@ -77,7 +77,7 @@ cdef class Transactions:
         return 0
 
     cdef int check_outside(self) except -1:
-        """Raise if a transaction call's callback makes another one: the first one has not ended."""
+        """Raise if a callback in a transaction call makes another one: the first has not ended."""
         if self._resuming and PyThread_get_thread_ident() in self._resuming:
             raise KafkaException(KafkaError(
                 <int>RD_KAFKA_RESP_ERR__CONFLICT,

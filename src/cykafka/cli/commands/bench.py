@@ -1,4 +1,4 @@
-"""``cykafka bench``: measures how fast a cluster takes records, returns them, and passes one on."""
+"""``cykafka bench``: measures how fast a cluster takes records, returns them and passes one on."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import threading
 import time
 from typing import Any
 
-from live import live_before
 import pytest
 from fixture_types import Unique
+from live import live_before
 from pip_services4_commons.errors import (
     ConfigException,
     ConnectionException,
