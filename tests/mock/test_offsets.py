@@ -379,6 +379,47 @@ def test_error_of_a_call_that_cannot_start_a_thread_is_retriable(
 
 
 @pytest.mark.ours
+@pytest.mark.parametrize("then", ["seek", "assign"])
+def test_seek_that_was_cancelled_does_not_move_a_later_position(
+    cluster: Any, topic: str, run_script: RunScript, preload: Callable[[str], None], then: str
+) -> None:
+    preload("late_seek")
+    done = run_script(
+        """
+        import asyncio, sys
+        from cykafka import Producer, TopicPartition
+        from cykafka.aio import AsyncConsumer
+        servers, topic, then = sys.argv[1:]
+        with Producer({"bootstrap.servers": servers}) as producer:
+            producer.publish(topic, ["value"] * 20, partitions=0).wait()
+
+        async def main():
+            config = {"bootstrap.servers": servers, "group.id": "late"}
+            async with AsyncConsumer(config) as consumer:
+                consumer.assign([TopicPartition(topic, 0, 0)])
+                await consumer.poll()
+                cancelled = asyncio.ensure_future(consumer.seek(TopicPartition(topic, 0, 3)))
+                await asyncio.sleep(0.1)
+                cancelled.cancel()
+                await asyncio.wait([cancelled])
+                place = TopicPartition(topic, 0, 7)
+                if then == "seek":
+                    await consumer.seek(place)
+                else:
+                    consumer.assign([place])
+                await asyncio.sleep(0.6)
+                print((await consumer.poll()).offset())
+
+        asyncio.run(main())
+        """,
+        cluster.bootstrap_servers,
+        topic,
+        then,
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+@pytest.mark.ours
 def test_cut_response_with_committed_offsets_is_an_error(
     kafka: Any, cluster: Any, topic: str, make_consumer: MakeConsumer
 ) -> None:

@@ -203,7 +203,7 @@ def test_columns_are_found_by_name() -> None:
         data.read_column("y")
     with pytest.raises(TypeError, match="expected a column name, got int"):
         data.read_column(1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"no column 'x' .* expected a table"):
+    with pytest.raises(TypeError, match=r"no column 'x', .* expected a table"):
         ArrowData(pa.array(["a"])).read_column("x")
 
 

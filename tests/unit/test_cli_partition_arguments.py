@@ -44,7 +44,7 @@ def test_partitions_are_chosen_once_and_sorted() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "words"),
-    [("c", "no topic 'c'"), ("a:2", "a has no partition 2; its last one is 1")],
+    [("c", "topic 'c' does not exist"), ("a:2", "a has no partition 2; its last is 1")],
 )
 def test_partitions_that_are_missing_are_named(argument: str, words: str) -> None:
     with pytest.raises(Failed, match=words):

@@ -74,7 +74,7 @@ def test_shift_adds_to_committed_offsets() -> None:
 
 
 def test_shift_without_a_committed_offset_names_the_partition() -> None:
-    with pytest.raises(Failed, match=r"orders\[1\]; use --to"):
+    with pytest.raises(Failed, match=r"but orders\[1\] has none; use --to"):
         shift_offsets(1, ENDS, {FIRST: 60})
 
 

@@ -101,7 +101,7 @@ def test_commas_in_parentheses_do_not_split() -> None:
         ),
         (
             {"partition_by": ["bucket(2, key)", "bucket(3, key)"]},
-            "another expression has the name key_bucket",
+            "another expression is also named key_bucket",
         ),
         (
             {"partition_by": "date", "file_names": "deterministic"},

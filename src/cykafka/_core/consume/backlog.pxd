@@ -22,6 +22,8 @@ cdef class Backlog:
     # poll()'s last two messages while librdkafka has their headers, and the index of the older.
     cdef ck_msgref_t *refs[2]
     cdef int current
+    # The seeks that continue although their callers have left, see settle_seeks().
+    cdef list seeks
     # All topic names so far, so that equal names share one str; and the last name.
     cdef dict _names
     cdef bytes _last_name

@@ -47,13 +47,14 @@ from cykafka._core.client.handle cimport Handle
 
 
 @cython.final
-@cython.no_gc
+@cython.no_gc_clear
 cdef class Backlog:
     """One consumer's backlog. All methods run with the GIL."""
 
     def __cinit__(self):
         self.stores = True
         self._names = {}
+        self.seeks = []
 
     def __dealloc__(self):
         cdef int which

@@ -101,6 +101,7 @@ from cykafka._core.consume.offsets import (
     committed,
     offsets_for_times,
     seek,
+    settle_seeks,
     watermark_offsets,
 )
 
@@ -285,6 +286,7 @@ cdef class Consumer(Handle):
         try:
             # librdkafka refuses duplicates only after it has removed the old assignment.
             refuse_duplicates(c_partitions, "Failed to set assignment")
+            run(settle_seeks(self._backlog))
             self._progress.give_up(self, None, RD_KAFKA_RESP_ERR__STATE,
                                    "assign() has replaced the assignment")
             self._progress.begin_anew()
@@ -320,6 +322,7 @@ cdef class Consumer(Handle):
         """
         c_partitions = partitions_to(partitions, "partitions")
         try:
+            run(settle_seeks(self._backlog))
             on_list_error(self, ck_incremental_assign, c_partitions)
             self._membership.assigned = True
             self._progress.begin_reading(self, partitions_from(c_partitions))

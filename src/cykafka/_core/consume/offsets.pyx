@@ -176,6 +176,16 @@ cdef int check_partition(object partition) except -1:
     return 0
 
 
+def settle_seeks(Backlog backlog not None):
+    """An operation: wait for the seeks whose callers have left (Ctrl-C, a cancelled task). They
+    may begin late, and would then undo what follows."""
+    while backlog.seeks:
+        earlier = backlog.seeks[0]
+        yield earlier
+        if earlier in backlog.seeks:  # no other thread or task has removed it
+            backlog.seeks.remove(earlier)
+
+
 def seek(Handle handle not None, Backlog backlog not None, list partitions not None):
     """An operation: seek each partition to its offset. The result is a list with one KafkaError or
     None per partition."""
@@ -183,6 +193,7 @@ def seek(Handle handle not None, Backlog backlog not None, list partitions not N
     cdef rd_kafka_topic_partition_list_t *c_done
     cdef ck_batch_t *aside = NULL
     cdef Call call = new_step(handle, CK_CALL_SEEK, SEEK_MS)
+    yield from settle_seeks(backlog)
     try:
         call.c.partitions = partitions_to(partitions, "partition")
         # librdkafka fetched the gathered messages before the seek. Messages that another thread
@@ -202,6 +213,7 @@ def seek(Handle handle not None, Backlog backlog not None, list partitions not N
         # librdkafka still seeks. In a child that a signal handler has forked, the messages belong
         # to the parent.
         if call.is_started() and handle._generation == ck_runtime_generation:
+            backlog.seeks.append(call)
             backlog.forget(aside, call.c.partitions)
         raise
     finally:
