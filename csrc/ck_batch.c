@@ -36,9 +36,14 @@ int ck_batch_reserve(ck_batch_t *batch, size_t want) {
 }
 
 void ck_batch_clear(ck_batch_t *batch) {
-        if (batch->rkmessages && batch->generation == ck_runtime_generation)
+        if (batch->messages && batch->generation == ck_runtime_generation) {
+                ck_runtime_count(CK_KIND_FETCHED,
+                                 -(int64_t)rd_kafka_messages_count(batch->messages));
+                rd_kafka_messages_destroy(batch->messages);
+        } else if (batch->rkmessages && batch->generation == ck_runtime_generation)
                 ck_batch_release(batch->rkmessages + batch->head,
                                  batch->cnt - batch->head);
+        batch->messages = NULL;
         batch->cnt = batch->head = 0;
         batch->gaps = false;
 }

@@ -160,6 +160,8 @@ void ck_batch_row(const ck_batch_t *batch, size_t i, ck_row_t *row) {
         row->timestamp_type = type;
         row->partition = rkmessage->partition;
         row->leader_epoch = rd_kafka_message_leader_epoch(rkmessage);
+        row->delivery_count =
+            batch->messages ? rd_kafka_message_delivery_count(rkmessage) : -1;
         row->err = rkmessage->err;
 }
 
@@ -216,6 +218,10 @@ static int64_t ck_batch_number(const ck_batch_t *batch, size_t i, ck_number_t nu
                 return row ? row->partition : rkmessage->partition;
         case CK_NUMBER_LEADER_EPOCH:
                 return row ? row->leader_epoch : rd_kafka_message_leader_epoch(rkmessage);
+        case CK_NUMBER_DELIVERY_COUNT:
+                if (row)
+                        return row->delivery_count;
+                return batch->messages ? rd_kafka_message_delivery_count(rkmessage) : -1;
         case CK_NUMBER_TIMESTAMP:
                 return row ? row->timestamp
                            : rd_kafka_message_timestamp(rkmessage, &type);

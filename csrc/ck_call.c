@@ -200,6 +200,10 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                 call->error = rd_kafka_send_offsets_to_transaction(
                     rk, call->partitions, call->group, timeout_ms);
                 break;
+        case CK_CALL_SHARE_COMMIT:
+                call->error = rd_kafka_share_commit_sync(call->share, timeout_ms,
+                                                         &call->partitions);
+                break;
         case CK_CALL_FLUSH:
         case CK_CALL_INIT_TRANSACTIONS:
         case CK_CALL_COMMIT_TRANSACTION:

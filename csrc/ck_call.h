@@ -40,6 +40,7 @@ typedef enum ck_call_kind_e {
         CK_CALL_ENDS,         /* partitions, committed_only -> ends, or error */
         CK_CALL_SEEK,         /* partitions -> each partition's err, error; runs once */
         CK_CALL_SEND_OFFSETS, /* partitions, group -> error; runs once */
+        CK_CALL_SHARE_COMMIT, /* share -> partitions, each one's err, error; runs once */
         /* events -> entered, error; these run once */
         CK_CALL_FLUSH,
         CK_CALL_INIT_TRANSACTIONS,
@@ -54,6 +55,7 @@ typedef struct ck_call_s {
         int32_t partition;
         rd_kafka_topic_partition_list_t *partitions;
         rd_kafka_consumer_group_metadata_t *group;
+        rd_kafka_share_t *share;
         bool committed_only; /* whether isolation.level is read_committed */
         ck_queue_t *events;  /* the handle's; its ck_serving_t is entered as a guest */
         ck_pipe_t *notify; /* notified when the call is done; NULL: none. A reference. */

@@ -10,6 +10,7 @@ enum { SLICE = 100 };
 
 struct ck_end_s {
         rd_kafka_t *rk;
+        rd_kafka_share_t *share;
         int flags;
         rd_kafka_queue_t *closing;
         ck_loans_t *loans;
@@ -36,14 +37,23 @@ __attribute__((constructor)) static void ck_end_init(void) {
         pthread_atfork(NULL, NULL, ck_end_reset);
 }
 
-void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing, ck_loans_t *loans) {
+void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                rd_kafka_queue_t *closing, ck_loans_t *loans) {
         if (closing) {
-                while (!rd_kafka_consumer_closed(rk))
-                        ck_batch_skip(closing, SLICE);
+                while (!rd_kafka_consumer_closed(rk)) {
+                        if (share)
+                                rd_kafka_queue_poll_callback(closing, SLICE);
+                        else
+                                ck_batch_skip(closing, SLICE);
+                }
                 rd_kafka_queue_destroy(closing);
         }
         ck_loans_wait(loans);
-        rd_kafka_destroy_flags(rk, flags);
+        if (share)
+                /* It fails only inside another call, and there is none. */
+                rd_kafka_error_destroy(rd_kafka_share_destroy_flags(share, flags));
+        else
+                rd_kafka_destroy_flags(rk, flags);
         ck_loans_destroy(loans);
         ck_runtime_count(CK_KIND_HANDLE, -1);
 }
@@ -60,7 +70,7 @@ static void *ck_end_main(void *arg) {
         uint32_t generation = ck_runtime_generation;
         bool left;
 
-        ck_end_now(end->rk, end->flags, end->closing, end->loans);
+        ck_end_now(end->rk, end->share, end->flags, end->closing, end->loans);
         pthread_mutex_lock(&ck_end_lock);
         left = end->left;
         end->done = true; /* unless `left`, the other thread may now free `end` */
@@ -76,13 +86,15 @@ static void *ck_end_main(void *arg) {
         return NULL;
 }
 
-ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
-                       ck_loans_t *loans, void (*ended)(void *opaque), void *opaque) {
+ck_end_t *ck_end_start(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                       rd_kafka_queue_t *closing, ck_loans_t *loans,
+                       void (*ended)(void *opaque), void *opaque) {
         ck_end_t *end = calloc(1, sizeof(*end));
 
         if (!end)
                 return NULL;
         end->rk = rk;
+        end->share = share;
         end->flags = flags;
         end->closing = closing;
         end->loans = loans;

@@ -23,20 +23,21 @@
 
 typedef struct ck_end_s ck_end_t;
 
-/* Destroys the handle in this thread. First serves `closing`, the queue passed to
- * rd_kafka_consumer_close_queue(), until the consumer is closed (NULL: none). Then waits
- * until every loan has ended (NULL: none), and calls rd_kafka_destroy_flags(). The
+/* Destroys the handle in this thread. share is its rd_kafka_share_t (NULL: none). First
+ * serves `closing`, the queue passed to rd_kafka_consumer_close_queue() or
+ * rd_kafka_share_consumer_close_queue(), until the consumer is closed (NULL: none). Then
+ * waits until every loan has ended (NULL: none), and calls rd_kafka_destroy_flags(). The
  * callbacks run in this thread; the objects that they use must stay valid until then.
  * Subtracts one from the CK_KIND_HANDLE count at the end. */
-CK_EXPORT void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
-                          ck_loans_t *loans);
+CK_EXPORT void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                          rd_kafka_queue_t *closing, ck_loans_t *loans);
 
 /* Starts a detached thread that calls ck_end_now(), and then ended(opaque) if
  * ck_end_leave() was called before. If memory or threads are short, returns NULL without
  * effect, and the caller keeps everything. */
-CK_EXPORT ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
-                                 ck_loans_t *loans, void (*ended)(void *opaque),
-                                 void *opaque);
+CK_EXPORT ck_end_t *ck_end_start(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                                 rd_kafka_queue_t *closing, ck_loans_t *loans,
+                                 void (*ended)(void *opaque), void *opaque);
 
 /* Waits for the destruction, at most timeout_ms. Returns whether it is done. */
 CK_EXPORT bool ck_end_wait(ck_end_t *end, int timeout_ms);

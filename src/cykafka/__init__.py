@@ -52,10 +52,10 @@ if TYPE_CHECKING:
         IsolationLevel,
         Messages,
         Node,
-        ShareConsumer,
         TopicCollection,
         TopicPartitionInfo,
     )
+    from cykafka._core.share.consumer import ShareConsumer
     from cykafka.deserializing_consumer import DeserializingConsumer
     from cykafka.deserializing_share_consumer import DeserializingShareConsumer
     from cykafka.serializing_producer import SerializingProducer
@@ -65,6 +65,7 @@ _MODULE_OF = {
     "DeserializingConsumer": "deserializing_consumer",
     "DeserializingShareConsumer": "deserializing_share_consumer",
     "SerializingProducer": "serializing_producer",
+    "ShareConsumer": "_core.share.consumer",
     "build_info": "_core.build_info",
     **dict.fromkeys(
         (
@@ -76,7 +77,6 @@ _MODULE_OF = {
             "IsolationLevel",
             "Messages",
             "Node",
-            "ShareConsumer",
             "TopicCollection",
             "TopicPartitionInfo",
         ),

@@ -2,10 +2,127 @@
 
 from __future__ import annotations
 
-from cykafka._core.model import ShareConsumer
+from typing import Any, NoReturn, overload
+
+from cykafka._core.common.errors import KafkaError
+from cykafka._core.common.message import Message
+from cykafka._core.model import Messages
+from cykafka._core.share.consumer import ShareConsumer
+from cykafka._serdes import Serdes
+from cykafka.serialization import MessageField, SerializationContext
 
 __all__ = ["DeserializingShareConsumer"]
 
 
 class DeserializingShareConsumer(ShareConsumer):
-    """A ShareConsumer that deserializes. cykafka does not support share groups yet."""
+    """A share consumer whose messages have objects as keys and values.
+
+    A message that cannot be deserialized keeps its bytes, and its ``error()`` is
+    ``_KEY_DESERIALIZATION`` or ``_VALUE_DESERIALIZATION``. Acknowledge it like any other message,
+    usually with ``AcknowledgeType.REJECT``.
+
+    Parameters
+    ----------
+    conf : dict
+        As for :class:`cykafka.ShareConsumer`, and, all optional:
+
+        ``key.deserializer``, ``value.deserializer``
+            ``callable(bytes or None, SerializationContext) -> object``.
+        ``key.deserializer.builder``, ``value.deserializer.builder``
+            A DeserializerBuilder instead. The consumer closes the deserializer that it makes.
+
+    Raises
+    ------
+    ValueError
+        A deserializer and its builder are both given.
+    """
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        serdes = Serdes(conf, "deserializer")
+        try:
+            super().__init__(serdes.config)
+        except BaseException:
+            serdes.close_quietly()
+            raise
+        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
+        self._serdes = serdes
+        try:
+            serdes.offer_cluster_id(self)
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """Wait for records, and deserialize the key, then the value of each.
+
+        Parameters
+        ----------
+        timeout : float
+            As for ``ShareConsumer.poll()``.
+
+        Returns
+        -------
+        Messages
+            ``key()`` and ``value()`` of each message return the objects.
+        """
+        messages = super().poll(timeout)
+        for message in messages:
+            if message.error() is None:
+                self._deserialize(message)
+        return messages
+
+    def __next__(self) -> Message:
+        """As ``ShareConsumer.__next__``, with the objects.
+
+        Raises
+        ------
+        KafkaException
+            The record is corrupt.
+        """
+        message = super().__next__()
+        self._deserialize(message)
+        return message
+
+    def _deserialize(self, message: Message[Any, Any]) -> None:
+        topic = message.topic()
+        if topic is None:
+            raise TypeError("Message topic is None")
+        ctx = SerializationContext(topic, MessageField.KEY, message.headers())  # type: ignore[arg-type]
+        key, value = message.key(), message.value()
+        code = KafkaError._KEY_DESERIALIZATION
+        try:
+            if self._serdes.key is not None:
+                key = self._serdes.key(key, ctx)
+            code = KafkaError._VALUE_DESERIALIZATION
+            ctx.field = MessageField.VALUE
+            if self._serdes.value is not None:
+                value = self._serdes.value(value, ctx)
+        except Exception as error:
+            # One such record must not keep the other records of the poll from the program.
+            message.set_error(KafkaError(code, str(error)))
+            return
+        message.set_key(key)
+        message.set_value(value)
+
+    def consume_batch(self, timeout: float | None = None) -> NoReturn:
+        """Not supported, because a batch contains bytes, not objects."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no consume_batch(): use ShareConsumer.consume_batch()"
+        )
+
+    def batches(self, timeout: float | None = 1.0) -> NoReturn:
+        """Not supported, because batches contain bytes, not objects."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no batches(): use ShareConsumer.batches()"
+        )
+
+    @overload
+    def close(self, timeout: None = None) -> None: ...
+    @overload
+    def close(self, timeout: float) -> bool: ...
+    def close(self, timeout: float | None = None) -> bool | None:
+        """Close the consumer as ``ShareConsumer.close`` does, then the deserializers from
+        builders."""
+        left = super().close(timeout)
+        self._serdes.close()
+        return left

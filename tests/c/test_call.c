@@ -48,7 +48,7 @@ static void test_call_returns_its_answer(void) {
         CHECK(!call->err && call->low == 0 && call->high == 0);
         ck_call_leave(call);
         CHECK(ck_loans_settle(loans));
-        ck_end_now(rk, 0, NULL, loans);
+        ck_end_now(rk, NULL, 0, NULL, loans);
         await_no_calls();
 }
 
@@ -61,7 +61,7 @@ static void test_call_times_out(void) {
         await(call);
         CHECK(call->err == RD_KAFKA_RESP_ERR__TRANSPORT && !call->metadata);
         ck_call_leave(call);
-        ck_end_now(rk, 0, NULL, loans);
+        ck_end_now(rk, NULL, 0, NULL, loans);
 }
 
 static void has_ended(void *ended) {
@@ -82,7 +82,7 @@ static void test_handle_is_destroyed_after_its_last_call(void) {
         CHECK(!ck_call_wait(call, 50));
         ck_call_leave(call);
         CHECK(!ck_loans_settle(loans));
-        CHECK(!ck_end_leave(ck_end_start(rk, 0, NULL, loans, has_ended, &ended)));
+        CHECK(!ck_end_leave(ck_end_start(rk, NULL, 0, NULL, loans, has_ended, &ended)));
         CHECK(ck_runtime_now_ms() - started < SLOW_MS && !ended);
         while (!ended)
                 usleep(1000);

@@ -34,7 +34,7 @@ static void test_end_of_a_handle_in_time(void) {
         ck_end_t *end;
 
         ck_runtime_count(CK_KIND_HANDLE, 1);
-        end = ck_end_start(rk, 0, NULL, NULL, NULL, NULL);
+        end = ck_end_start(rk, NULL, 0, NULL, NULL, NULL, NULL);
         CHECK(ck_end_wait(end, LONG_MS));
         CHECK(ck_runtime_alive(CK_KIND_HANDLE) == 0);
         CHECK(ck_end_leave(end)); /* ended() is not called: it is NULL */
@@ -56,7 +56,7 @@ static void test_end_of_a_handle_out_of_time(void) {
         pthread_mutex_unlock(&lock);
 
         ck_runtime_count(CK_KIND_HANDLE, 1);
-        end = ck_end_start(rk, 0, NULL, NULL, has_ended, &ended);
+        end = ck_end_start(rk, NULL, 0, NULL, NULL, has_ended, &ended);
         CHECK(!ck_end_wait(end, 50));
         CHECK(!ck_end_leave(end));
         CHECK(!ck_end_all(50));

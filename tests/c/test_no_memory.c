@@ -296,10 +296,10 @@ static void test_batches(void) {
         rd_kafka_queue_destroy(rkqu);
         /* Without memory for the thread's argument, the handle stays alive. */
         left = 0;
-        CHECK(!ck_end_start(consumer, 0, NULL, loans, NULL, NULL) && left == -1);
+        CHECK(!ck_end_start(consumer, NULL, 0, NULL, loans, NULL, NULL) && left == -1);
         CHECK(rd_kafka_consumer_close(consumer) == 0);
         ck_runtime_count(CK_KIND_HANDLE, 1);
-        ck_end_now(consumer, 0, NULL, loans);
+        ck_end_now(consumer, NULL, 0, NULL, loans);
         rd_kafka_mock_cluster_destroy(mock);
         rd_kafka_destroy(producer);
         check_nothing_left();

@@ -40,6 +40,7 @@ PACKAGES = (
     "arrow",
     "batch",
     "consume",
+    "share",
     "produce",
     "envelope",
     "admin",

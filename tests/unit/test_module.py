@@ -11,7 +11,6 @@ import subprocess
 import sys
 import traceback
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -171,16 +170,6 @@ def test_submodules_exist(kafka: ModuleType) -> None:
 
     assert error.KafkaError is kafka.KafkaError
     assert error.KafkaException is kafka.KafkaException
-
-
-@pytest.mark.ours
-def test_share_consumer_error_says_that_there_is_none(kafka: ModuleType) -> None:
-    config: dict[str, Any] = {"group.id": "g"}
-
-    with pytest.raises(
-        RuntimeError, match=r"^ShareConsumer: cykafka does not support share groups"
-    ):
-        kafka.ShareConsumer(config)
 
 
 def fresh(source: str) -> str:

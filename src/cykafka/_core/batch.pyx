@@ -23,6 +23,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, strcmp
 
 from cykafka._core.clib.csrc cimport (
+    CK_NUMBER_DELIVERY_COUNT,
     CK_NUMBER_LEADER_EPOCH,
     CK_NUMBER_OFFSET,
     CK_NUMBER_PARTITION,
@@ -511,6 +512,12 @@ cdef class MessageBatch(ArrowExport):
         """The leader epochs (KIP-320), -1 if unknown: a read-only memoryview of format ``i``."""
         return self.column(CK_NUMBER_LEADER_EPOCH)
 
+    @property
+    def delivery_counts(self):
+        """How often the share group has delivered each record (KIP-932), -1 if the records do not
+        come from a share group: a read-only memoryview of format ``i``."""
+        return self.column(CK_NUMBER_DELIVERY_COUNT)
+
     cdef object column(self, ck_number_t number):
         cdef Column column
         cdef ck_batch_t *batch
@@ -629,17 +636,41 @@ cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans
     """Create a batch from the next cnt collected messages, and add it to the list that begins at
     first. `errors` already contains the messages with an error. Garbage collection does not run if
     the caller has disabled it."""
-    cdef Storage storage = Storage.__new__(Storage)
-    cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
-    batch._errors = errors
-    batch._step = 1
-    storage._ptr = ck_batch_take(gathered, cnt, loans)
-    if storage._ptr is NULL:
+    cdef ck_batch_t *taken = ck_batch_take(gathered, cnt, loans)
+    if taken is NULL:
         raise MemoryError
+    return batch_of(taken, first, errors)
+
+
+cdef MessageBatch batch_of(ck_batch_t *taken, void **first, tuple errors):
+    """Like batch_from(), for a ck_batch_t without errors, which the MessageBatch owns."""
+    cdef Storage storage
+    cdef MessageBatch batch
+    try:
+        storage = Storage.__new__(Storage)
+        batch = MessageBatch.__new__(MessageBatch)
+    except:
+        ck_batch_unref(taken)
+        raise
+    storage._ptr = taken
     storage.link(first)
     batch._storage = storage
-    batch._cnt = storage._ptr.cnt
+    batch._errors = errors
+    batch._step = 1
+    batch._cnt = taken.cnt
     return batch
+
+
+cdef void detach_all(void **first) noexcept:
+    """Detach the batches of the list that begins at first, because their consumer closes. A batch
+    without memory for its copy stays unchanged, as if pinned."""
+    cdef Storage storage
+    while first[0] is not NULL:
+        storage = <Storage>first[0]
+        storage.unlink()
+        if not storage.detach() and storage._ptr is not NULL:
+            ck_batch_pin(storage._ptr)
+            storage._pinned = True
 
 
 public("cykafka")(MessageBatch)

@@ -45,6 +45,14 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_mock_set_apiversion,
     rd_kafka_mock_set_group_consumer_heartbeat_interval_ms,
     rd_kafka_mock_set_group_consumer_session_timeout_ms,
+    rd_kafka_mock_sharegroup_set_auto_offset_reset,
+    rd_kafka_mock_sharegroup_set_heartbeat_interval,
+    rd_kafka_mock_sharegroup_set_isolation_level,
+    rd_kafka_mock_sharegroup_set_max_delivery_attempts,
+    rd_kafka_mock_sharegroup_set_max_record_locks,
+    rd_kafka_mock_sharegroup_set_max_size,
+    rd_kafka_mock_sharegroup_set_record_lock_duration,
+    rd_kafka_mock_sharegroup_set_session_timeout,
     rd_kafka_mock_start_request_tracking,
     rd_kafka_mock_stop_request_tracking,
     rd_kafka_mock_topic_create,
@@ -66,6 +74,30 @@ cdef int check_descriptors(int count) except? -1:
         for fd in held:
             os.close(fd)
     return 0
+
+
+ctypedef void (*share_setter_t)(rd_kafka_mock_cluster_t *, int) noexcept nogil
+
+
+cdef share_setter_t share_setter(str setting) except NULL:
+    """Return librdkafka's function for a setting of share groups."""
+    if setting == "session_timeout_ms":
+        return rd_kafka_mock_sharegroup_set_session_timeout
+    if setting == "heartbeat_interval_ms":
+        return rd_kafka_mock_sharegroup_set_heartbeat_interval
+    if setting == "delivery_count_limit":
+        return rd_kafka_mock_sharegroup_set_max_delivery_attempts
+    if setting == "record_lock_duration_ms":
+        return rd_kafka_mock_sharegroup_set_record_lock_duration
+    if setting == "partition_max_record_locks":
+        return rd_kafka_mock_sharegroup_set_max_record_locks
+    if setting == "max_size":
+        return rd_kafka_mock_sharegroup_set_max_size
+    if setting == "isolation_level":
+        return rd_kafka_mock_sharegroup_set_isolation_level
+    if setting == "auto_offset_reset":
+        return rd_kafka_mock_sharegroup_set_auto_offset_reset
+    raise ValueError(setting)
 
 
 @cython.final
@@ -171,6 +203,13 @@ cdef class Cluster:
                 rd_kafka_mock_group_initial_rebalance_delay_ms(self._ptr, initial_delay_ms)
                 rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(self._ptr, heartbeat_ms)
                 rd_kafka_mock_set_group_consumer_session_timeout_ms(self._ptr, session_ms)
+
+    def set_share_group(self, str setting not None, int value):
+        cdef share_setter_t setter = share_setter(setting)
+        with self.locked():
+            self.check_open()
+            with nogil:
+                setter(self._ptr, value)
 
     def create_topic(self, bytes topic not None, int partitions, int replication_factor):
         cdef const char *c_topic = topic

@@ -201,6 +201,60 @@ class MockCluster:
         """
         self._cluster.set_topic_error(check_topic("topic", topic), check_code("error", error))
 
+    def configure_share_groups(
+        self,
+        *,
+        session_timeout_ms: int | None = None,
+        heartbeat_interval_ms: int | None = None,
+        record_lock_duration_ms: int | None = None,
+        delivery_count_limit: int | None = None,
+        partition_max_record_locks: int | None = None,
+        max_size: int | None = None,
+        auto_offset_reset: Literal["earliest", "latest"] | None = None,
+        isolation_level: Literal["read_committed", "read_uncommitted"] | None = None,
+    ) -> None:
+        """Set the brokers' configuration of all share groups (``group.share.*``, KIP-932).
+
+        Parameters
+        ----------
+        session_timeout_ms, heartbeat_interval_ms : int, optional
+            Until a silent member is removed; between its heartbeats. A short interval speeds up
+            joins.
+        record_lock_duration_ms : int, optional
+            How long a record stays acquired. 0, the mock's default, means the session timeout.
+        delivery_count_limit : int, optional
+            The deliveries of a record, 5 by default, after which it is archived; 0 for no limit.
+        partition_max_record_locks : int, optional
+            Acquired records per partition, 2000 by default; 0 for no limit.
+        max_size : int, optional
+            Members per group; 0, the default, for no limit.
+        auto_offset_reset : str, optional
+            Where a new group begins: ``earliest`` or ``latest`` (the default).
+        isolation_level : str, optional
+            ``read_uncommitted`` (the default) or ``read_committed``.
+        """
+        numbers = {
+            "session_timeout_ms": session_timeout_ms,
+            "heartbeat_interval_ms": heartbeat_interval_ms,
+            "record_lock_duration_ms": record_lock_duration_ms,
+            "delivery_count_limit": delivery_count_limit,
+            "partition_max_record_locks": partition_max_record_locks,
+            "max_size": max_size,
+            "auto_offset_reset": _number_of(
+                "auto_offset_reset", auto_offset_reset, ("latest", "earliest")
+            ),
+            "isolation_level": _number_of(
+                "isolation_level", isolation_level, ("read_uncommitted", "read_committed")
+            ),
+        }
+        checked = {
+            name: check_int(name, value, 0, _INT32_MAX)
+            for name, value in numbers.items()
+            if value is not None
+        }
+        for name, value in checked.items():
+            self._cluster.set_share_group(name, value)
+
     def set_partition_leader(self, topic: str, partition: int, broker: int | None) -> None:
         """Move a partition to another leader, which begins a new leader epoch.
 
@@ -462,3 +516,12 @@ class MockCluster:
 
     def _check_broker(self, broker: int | None) -> int:
         return _ALL if broker is None else check_int("broker", broker, 1, self._brokers)
+
+
+def _number_of(argument: str, text: str | None, texts: tuple[str, ...]) -> int | None:
+    """The mock's number for a text."""
+    if text is None:
+        return None
+    if text not in texts:
+        raise ValueError(f"{argument}: expected {' or '.join(texts)}, got {text!r}")
+    return texts.index(text)

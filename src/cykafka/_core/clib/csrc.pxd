@@ -4,6 +4,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_conf_t,
     rd_kafka_consumer_group_metadata_t,
     rd_kafka_error_t,
     rd_kafka_headers_t,
@@ -11,6 +12,9 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_metadata_t,
     rd_kafka_queue_t,
     rd_kafka_resp_err_t,
+    rd_kafka_share_AcknowledgeType_t,
+    rd_kafka_share_partition_offsets_list_t,
+    rd_kafka_share_t,
     rd_kafka_t,
     rd_kafka_topic_partition_list_t,
     rd_kafka_topic_t,
@@ -61,6 +65,7 @@ cdef extern from "ck_queue.h" nogil:
         CK_EVENT_STATS
         CK_EVENT_LOG
         CK_EVENT_COMMIT
+        CK_EVENT_ACKNOWLEDGED
         CK_EVENT_DELIVERY
 
     ctypedef struct ck_event_t:
@@ -142,6 +147,7 @@ cdef extern from "ck_call.h" nogil:
         CK_CALL_ENDS
         CK_CALL_SEEK
         CK_CALL_SEND_OFFSETS
+        CK_CALL_SHARE_COMMIT
         CK_CALL_FLUSH
         CK_CALL_INIT_TRANSACTIONS
         CK_CALL_COMMIT_TRANSACTION
@@ -153,6 +159,7 @@ cdef extern from "ck_call.h" nogil:
         int32_t partition
         rd_kafka_topic_partition_list_t *partitions
         rd_kafka_consumer_group_metadata_t *group
+        rd_kafka_share_t *share
         bint committed_only
         rd_kafka_resp_err_t err
         rd_kafka_error_t *error
@@ -262,9 +269,10 @@ cdef extern from "ck_assign.h" nogil:
 
 cdef extern from "ck_end.h" nogil:
     ctypedef struct ck_end_t
-    void ck_end_now(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing, ck_loans_t *loans)
-    ck_end_t *ck_end_start(rd_kafka_t *rk, int flags, rd_kafka_queue_t *closing,
-                           ck_loans_t *loans, void (*ended)(void *) noexcept nogil, void *opaque)
+    void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                    rd_kafka_queue_t *closing, ck_loans_t *loans)
+    ck_end_t *ck_end_start(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
+                           rd_kafka_queue_t *closing, ck_loans_t *loans, void (*ended)(void *) noexcept nogil, void *opaque)
     bint ck_end_wait(ck_end_t *end, int timeout_ms)
     bint ck_end_leave(ck_end_t *end)
     bint ck_end_all(int timeout_ms)
@@ -414,6 +422,7 @@ cdef extern from "ck_batch.h" nogil:
         int32_t timestamp_type
         int32_t partition
         int32_t leader_epoch
+        int32_t delivery_count
 
     ctypedef enum ck_number_t:
         CK_NUMBER_OFFSET
@@ -421,6 +430,7 @@ cdef extern from "ck_batch.h" nogil:
         CK_NUMBER_TIMESTAMP_TYPE
         CK_NUMBER_PARTITION
         CK_NUMBER_LEADER_EPOCH
+        CK_NUMBER_DELIVERY_COUNT
 
     ctypedef struct ck_batch_t:
         ck_batch_t *next
@@ -465,6 +475,18 @@ cdef extern from "ck_batch.h" nogil:
     const void *ck_batch_value(const ck_batch_t *batch, size_t i, size_t *len)
     const void *ck_batch_key(const ck_batch_t *batch, size_t i, size_t *len)
     const char *ck_batch_topic(const ck_batch_t *batch, size_t i)
+
+cdef extern from "ck_share.h" nogil:
+    rd_kafka_share_t *ck_share_new(rd_kafka_conf_t *conf, rd_kafka_t **rk, char *errstr,
+                                   size_t errstr_size)
+    rd_kafka_error_t *ck_share_poll(rd_kafka_share_t *share, int timeout_ms, ck_batch_t *batch)
+    void ck_share_take(ck_batch_t *batch, ck_loans_t *loans)
+    size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
+                                ptrdiff_t step, size_t cnt, rd_kafka_share_AcknowledgeType_t type,
+                                rd_kafka_resp_err_t *err)
+    void ck_share_on_commit(rd_kafka_share_t *share,
+                            rd_kafka_share_partition_offsets_list_t *partitions,
+                            rd_kafka_resp_err_t err, void *opaque)
 
 cdef extern from "ck_envelope.h" nogil:
     ctypedef struct ck_envelope_t:

@@ -54,6 +54,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__PURGE_QUEUE
         RD_KAFKA_RESP_ERR__PURGE_INFLIGHT
         RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION
+        RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE
+        RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION
         RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED
 
     struct rd_kafka_err_desc:
@@ -192,6 +194,30 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
     void rd_kafka_conf_set_oauthbearer_token_refresh_cb(
         rd_kafka_conf_t *conf, void (*cb)(rd_kafka_t *, const char *, void *) noexcept nogil)
     void rd_kafka_conf_enable_sasl_queue(rd_kafka_conf_t *conf, int enable)
+
+    # -- share consumers
+    ctypedef struct rd_kafka_share_t
+    ctypedef struct rd_kafka_share_partition_offsets_list_t
+    ctypedef enum rd_kafka_share_AcknowledgeType_t:
+        RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT
+        RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_RELEASE
+        RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_REJECT
+    int16_t rd_kafka_message_delivery_count(const rd_kafka_message_t *rkmessage)
+    rd_kafka_error_t *rd_kafka_share_set_acknowledgement_commit_cb(
+        rd_kafka_share_t *rkshare,
+        void (*cb)(rd_kafka_share_t *, rd_kafka_share_partition_offsets_list_t *,
+                   rd_kafka_resp_err_t, void *) noexcept nogil, void *opaque)
+    rd_kafka_resp_err_t rd_kafka_share_subscribe(
+        rd_kafka_share_t *rkshare, const rd_kafka_topic_partition_list_t *topics)
+    rd_kafka_resp_err_t rd_kafka_share_unsubscribe(rd_kafka_share_t *rkshare)
+    rd_kafka_resp_err_t rd_kafka_share_subscription(
+        rd_kafka_share_t *rkshare, rd_kafka_topic_partition_list_t **topics)
+    rd_kafka_resp_err_t rd_kafka_share_acknowledge_offset(
+        rd_kafka_share_t *rkshare, const char *topic, int32_t partition, int64_t offset,
+        rd_kafka_share_AcknowledgeType_t type)
+    rd_kafka_error_t *rd_kafka_share_commit_async(rd_kafka_share_t *rkshare)
+    rd_kafka_error_t *rd_kafka_share_consumer_close_queue(
+        rd_kafka_share_t *rkshare, rd_kafka_queue_t *rkqu)
 
     # -- handles
     int RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
@@ -384,6 +410,14 @@ cdef extern from "<librdkafka/rdkafka_mock.h>" nogil:
     void rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(
         rd_kafka_mock_cluster_t *mcluster, int group_consumer_heartbeat_interval_ms)
 
+    void rd_kafka_mock_sharegroup_set_session_timeout(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_heartbeat_interval(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_delivery_attempts(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_record_lock_duration(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_isolation_level(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_size(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_record_locks(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_auto_offset_reset(rd_kafka_mock_cluster_t *mcluster, int value)
     void rd_kafka_mock_start_request_tracking(rd_kafka_mock_cluster_t *mcluster)
     void rd_kafka_mock_stop_request_tracking(rd_kafka_mock_cluster_t *mcluster)
     void rd_kafka_mock_clear_requests(rd_kafka_mock_cluster_t *mcluster)

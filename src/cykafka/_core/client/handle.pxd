@@ -9,6 +9,7 @@ from cykafka._core.clib.csrc cimport (
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_conf_t,
     rd_kafka_queue_t,
+    rd_kafka_share_t,
     rd_kafka_t,
     rd_kafka_type_t,
 )
@@ -18,6 +19,8 @@ from cykafka._core.client.role cimport Role
 cdef class Handle:
     cdef object __weakref__
     cdef rd_kafka_t *_ptr
+    # The share consumer that owns it, or NULL.
+    cdef rd_kafka_share_t *_share
     cdef ck_queue_t *_events
     # The queue on which waiting calls sleep; rd_kafka_queue_yield() wakes one.
     cdef rd_kafka_queue_t *_wait_queue
@@ -50,6 +53,8 @@ cdef class Handle:
     cdef int check_new(self) except -1
     cdef rd_kafka_conf_t *new_conf(self, dict config) except NULL
     cdef int start(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf) except -1
+    cdef rd_kafka_t *new_client(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf, char *errstr,
+                                size_t size) noexcept nogil
     cdef rd_kafka_t *enter(self) except NULL
     cdef void leave(self) noexcept
     cdef int refuse(self, str words=*) except -1

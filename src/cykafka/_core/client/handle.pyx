@@ -91,6 +91,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_sasl_background_callbacks_enable,
     rd_kafka_sasl_set_credentials,
     rd_kafka_set_log_queue,
+    rd_kafka_share_t,
     rd_kafka_t,
     rd_kafka_version_str,
 )
@@ -216,7 +217,7 @@ cdef class Handle:
         the state of the first.
         """
         if self._state != NEW or self._opening:
-            raise RuntimeError(f"{_name(self)}: __init__ was called twice")
+            raise RuntimeError(f"{_name(self)} already initialized: __init__ was called twice")
         self._opening = True
         return 0
 
@@ -255,7 +256,7 @@ cdef class Handle:
             raise SystemExit
         _starting += 1  # until it is in _live
         with nogil:
-            rk = rd_kafka_new(kind, conf, errstr, sizeof(errstr))
+            rk = self.new_client(kind, conf, errstr, sizeof(errstr))
         if rk is NULL:
             _starting -= 1
             err = rd_kafka_last_error()
@@ -295,6 +296,11 @@ cdef class Handle:
                                  True)
                 raise
         return 0
+
+    cdef rd_kafka_t *new_client(self, rd_kafka_type_t kind, rd_kafka_conf_t *conf, char *errstr,
+                                size_t size) noexcept nogil:
+        """rd_kafka_new(), or what this kind of client has in its place."""
+        return rd_kafka_new(kind, conf, errstr, size)
 
     # -- calls in flight
 
@@ -514,6 +520,7 @@ cdef class Handle:
         or a broker request is in progress.
         """
         cdef rd_kafka_t *rk = self._ptr
+        cdef rd_kafka_share_t *share = self._share
         cdef ck_queue_t *events = self._events
         cdef ck_loans_t *loans = self._loans
         cdef rd_kafka_queue_t *wait_queue = self._wait_queue
@@ -522,6 +529,7 @@ cdef class Handle:
         cdef bint waits
         done[0] = False
         self._ptr = NULL
+        self._share = NULL
         self._loans = NULL
         # The rd_kafka_t may outlive this object, so its callbacks must no longer find the object.
         ck_queue_attach(events, CK_SLOT_CLIENT, NULL)
@@ -529,9 +537,9 @@ cdef class Handle:
         with nogil:
             rd_kafka_queue_destroy(wait_queue)
             waits = may_wait and not self._ends_alone and ck_loans_settle(loans)
-            end = ck_end_start(rk, flags, closing, loans, _has_ended, events)
+            end = ck_end_start(rk, share, flags, closing, loans, _has_ended, events)
             if end is NULL and (waits or (may_wait and ck_loans_settle(loans))):
-                ck_end_now(rk, flags, closing, loans)
+                ck_end_now(rk, share, flags, closing, loans)
                 done[0] = True
         # If there is no new thread and this one must not wait, leak the rd_kafka_t: a wait could
         # deadlock. librdkafka's threads usually end at once, so wait briefly even after the

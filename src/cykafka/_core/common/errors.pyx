@@ -153,7 +153,7 @@ class ConcurrentModificationException(RuntimeError):
 
 
 @public("cykafka.error")
-class ClosedError(RuntimeError):
+class ClosedError(IllegalStateException):
     """The handle is closed, or was closed during the call."""
 
 

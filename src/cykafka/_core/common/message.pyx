@@ -385,6 +385,7 @@ cdef Message message_from_row(const ck_row_t *row, object topic):
     message._report.timestamp = row.timestamp
     message._report.timestamp_type = row.timestamp_type
     message._report.leader_epoch = row.leader_epoch
+    message._delivery_count = row.delivery_count
     if row.value is not NULL:
         message._value = PyBytes_FromStringAndSize(<const char *>row.value, row.value_len)
     if row.key is not NULL:

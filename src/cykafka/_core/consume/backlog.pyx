@@ -11,7 +11,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 
-from cykafka._core.batch cimport Storage
+from cykafka._core.batch cimport Storage, detach_all
 from cykafka._core.clib.csrc cimport (
     ck_batch_accept,
     ck_batch_clear,
@@ -22,7 +22,6 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_hold,
     ck_batch_move,
     ck_batch_new,
-    ck_batch_pin,
     ck_batch_positions,
     ck_batch_reserve,
     ck_batch_store_positions,
@@ -245,7 +244,6 @@ cdef class Backlog:
     cdef void release(self) noexcept:
         """Return every message to librdkafka, because rd_kafka_destroy() waits for them."""
         cdef ck_batch_t *batch = self.batches
-        cdef Storage storage
         cdef int which
         # With the GIL: the thread that owns a batch may be leaving its call.
         while batch is not NULL:
@@ -260,14 +258,7 @@ cdef class Backlog:
                 ck_msgref_return(self.refs[which])
                 ck_msgref_unref(self.refs[which])
                 self.refs[which] = NULL
-        # The application's batches become copies. A batch without memory for its copy stays
-        # unchanged, as if pinned.
-        while self.handed is not NULL:
-            storage = <Storage>self.handed
-            storage.unlink()
-            if not storage.detach() and storage._ptr is not NULL:
-                ck_batch_pin(storage._ptr)
-                storage._pinned = True
+        detach_all(&self.handed)
 
 
 cdef void _not_behind(const ck_batch_t *batch, rd_kafka_topic_partition_t *rktpar) noexcept:

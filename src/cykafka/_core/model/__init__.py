@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from functools import total_ordering
-from typing import Any, Self, overload
+from typing import Self, overload
 
 from cykafka._core.common.message import Message
 from cykafka._core.common.naming import public
@@ -171,19 +171,3 @@ class AcknowledgeType(IntEnum):
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
-
-
-@public("cykafka")
-class ShareConsumer:
-    """A member of a share group (KIP-932). cykafka does not support share groups yet.
-
-    Raises
-    ------
-    RuntimeError
-        Always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            f"{type(self).__name__}: cykafka does not support share groups (KIP-932) yet"
-        )

@@ -1,0 +1,105 @@
+#include "ck_share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf,
+                                           void *opaque, char *errstr,
+                                           size_t errstr_size) {
+        (void)conf;
+        (void)errstr;
+        (void)errstr_size;
+        *(rd_kafka_t **)opaque = rk;
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+rd_kafka_share_t *ck_share_new(rd_kafka_conf_t *conf, rd_kafka_t **rk, char *errstr,
+                               size_t errstr_size) {
+        /* The interceptor is called once, before rd_kafka_share_consumer_new() returns. */
+        rd_kafka_conf_interceptor_add_on_new(conf, "cykafka", ck_share_on_new, rk);
+        return rd_kafka_share_consumer_new(conf, errstr, errstr_size);
+}
+
+rd_kafka_error_t *ck_share_poll(rd_kafka_share_t *share, int timeout_ms,
+                                ck_batch_t *batch) {
+        rd_kafka_error_t *error;
+        size_t cnt;
+
+        if (!batch->messages &&
+            (error = rd_kafka_share_poll(share, timeout_ms, &batch->messages)))
+                return error;
+        if (!(cnt = rd_kafka_messages_count(batch->messages)))
+                return NULL;
+        if (ck_batch_reserve(batch, cnt))
+                return rd_kafka_error_new(RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE,
+                                          "Not enough memory for %zu messages", cnt);
+        for (size_t i = 0; i < cnt; i++)
+                batch->rkmessages[i] = rd_kafka_messages_get(batch->messages, i);
+        ck_batch_accept(batch, cnt);
+        return NULL;
+}
+
+void ck_share_take(ck_batch_t *batch, ck_loans_t *loans) {
+        size_t kept = 0;
+
+        for (size_t i = 0; i < batch->cnt; i++)
+                if (!batch->rkmessages[i]->err)
+                        batch->rkmessages[kept++] = batch->rkmessages[i];
+        batch->cnt = kept;
+        if (loans && batch->messages) {
+                ck_loans_add(loans);
+                batch->loans = loans;
+        }
+}
+
+size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
+                            ptrdiff_t step, size_t cnt,
+                            rd_kafka_share_AcknowledgeType_t type,
+                            rd_kafka_resp_err_t *err) {
+        for (size_t i = 0; i < cnt; i++) {
+                size_t at = (size_t)((ptrdiff_t)start + (ptrdiff_t)i * step);
+
+                if (batch->rows)
+                        *err = rd_kafka_share_acknowledge_offset(
+                            share, batch->rows[at].topic, batch->rows[at].partition,
+                            batch->rows[at].offset, type);
+                else
+                        *err = rd_kafka_share_acknowledge_type(
+                            share, batch->rkmessages[batch->head + at], type);
+                if (*err)
+                        return i;
+        }
+        return cnt;
+}
+
+void ck_share_on_commit(rd_kafka_share_t *share,
+                        rd_kafka_share_partition_offsets_list_t *partitions,
+                        rd_kafka_resp_err_t err, void *opaque) {
+        size_t cnt = rd_kafka_share_partition_offsets_list_count(partitions);
+
+        (void)share;
+        for (size_t i = 0; i < cnt; i++) {
+                const rd_kafka_share_partition_offsets_t *from =
+                    rd_kafka_share_partition_offsets_list_get(partitions, i);
+                const rd_kafka_topic_partition_t *rktpar =
+                    rd_kafka_share_partition_offsets_partition(from);
+                size_t size = rd_kafka_share_partition_offsets_offsets_cnt(from) *
+                              sizeof(int64_t);
+                ck_notice_t *notice = ck_event_new(CK_EVENT_ACKNOWLEDGED, NULL);
+
+                if (!notice)
+                        continue;
+                notice->event.code = err;
+                notice->partitions = rd_kafka_topic_partition_list_new(1);
+                rd_kafka_topic_partition_list_add(notice->partitions, rktpar->topic,
+                                                  rktpar->partition);
+                if (!(notice->text = malloc(size ? size : 1))) {
+                        ck_event_destroy(&notice->event);
+                        continue;
+                }
+                memcpy(notice->text, rd_kafka_share_partition_offsets_offsets(from),
+                       size);
+                notice->text_len = size;
+                ck_queue_push(opaque, &notice->event);
+        }
+}

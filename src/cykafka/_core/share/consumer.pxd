@@ -1,0 +1,16 @@
+from libc.stdint cimport int64_t
+
+from cykafka._core.batch cimport MessageBatch
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.share.membership cimport ShareMembership
+
+cdef class ShareConsumer(Handle):
+    cdef ShareMembership _membership
+    # socket.timeout.ms
+    cdef int64_t _socket_ms
+
+    cdef int poll_until(self, int64_t deadline) except -1
+    cdef list take_messages(self)
+    cdef MessageBatch take_batch(self)
+    cdef int acknowledge_rows(self, MessageBatch batch, int type, object rows) except -1
+    cdef int _close(self, int64_t deadline) except -1

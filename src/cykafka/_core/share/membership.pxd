@@ -1,0 +1,39 @@
+from libc.stdint cimport int64_t
+
+from cykafka._core.clib.csrc cimport ck_batch_t, ck_call_t
+from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
+
+cdef class ShareMembership(Role):
+    # The callback for acknowledgement commits, or None; and the thread that runs it, or 0.
+    cdef object on_commit
+    cdef unsigned long reporting
+    # The thread in a call of the consumer, or 0; whether the call waits for brokers; and how many
+    # of the thread's calls are nested.
+    cdef unsigned long _user
+    # The thread that is next, or 0.
+    cdef unsigned long _next
+    cdef bint _waits
+    cdef int _depth
+    # The polled messages that no call has returned yet; NULL before the first poll.
+    cdef ck_batch_t *polled
+    # The Messages of the last poll that an iteration has not returned yet.
+    cdef object rest
+    # The Storage of each returned batch that is alive: a linked list.
+    cdef void *returned
+    # The commit in progress; after Ctrl-C it continues without its caller.
+    cdef ck_call_t *commit
+    # While the consumer leaves: the queue to serve, or NULL.
+    cdef rd_kafka_queue_t *closing
+    # Whether the consumer was closed before it had left its group.
+    cdef bint overdue
+
+    cdef int begin(self, Handle handle, bint waits=*) except -1
+    cdef void end(self) noexcept
+    cdef int await_commit(self, Handle handle) except -1
+    cdef ck_batch_t *batch(self) except NULL
+    cdef int drop_commit(self) noexcept
+    cdef int begin_leave(self, Handle handle, int64_t deadline) except -1
+    cdef object leave(self, Handle handle, int64_t deadline, object raised)
+    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept

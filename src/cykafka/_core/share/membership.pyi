@@ -1,0 +1,6 @@
+from typing import final
+
+from cykafka._core.client.role import Role
+
+@final
+class ShareMembership(Role): ...

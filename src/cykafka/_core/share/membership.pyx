@@ -1,0 +1,233 @@
+"""ShareMembership: who may use a share consumer now, its acknowledgements, and how it leaves.
+
+A share consumer belongs to one thread at a time (KIP-932). librdkafka refuses a second thread only
+while a call is inside librdkafka, so cykafka counts its own calls, which wait in slices.
+"""
+import logging
+
+from cpython.exc cimport PyErr_CheckSignals
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+from posix.unistd cimport usleep
+
+from cykafka._core.batch cimport detach_all
+from cykafka._core.clib.csrc cimport (
+    CK_EVENT_ACKNOWLEDGED,
+    PyThread_get_thread_ident,
+    ck_batch_destroy,
+    ck_batch_new,
+    ck_batch_t,
+    ck_call_leave,
+    ck_call_wait,
+    ck_event_destroy,
+    ck_event_t,
+    ck_notice_t,
+    ck_runtime_generation,
+)
+from cykafka._core.clib.librdkafka cimport (
+    rd_kafka_consumer_closed,
+    rd_kafka_error_t,
+    rd_kafka_queue_destroy,
+    rd_kafka_queue_get_consumer,
+    rd_kafka_queue_new,
+    rd_kafka_queue_poll_callback,
+    rd_kafka_queue_t,
+    rd_kafka_resp_err_t,
+    rd_kafka_share_consumer_close_queue,
+    rd_kafka_t,
+)
+from cykafka._core.client.handle cimport Handle
+from cykafka._core.client.role cimport Role
+from cykafka._core.common.arguments cimport NOW, SLICE, slice_left
+from cykafka._core.common.errors cimport chain, check_error, error_from
+from cykafka._core.common.partition cimport partitions_from
+
+from cykafka._core.common.errors import (
+    ConcurrentModificationException,
+    IllegalStateException,
+    KafkaException,
+)
+
+_log = logging.getLogger("cykafka")
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class ShareMembership(Role):
+    """The membership of one share consumer, and the role of its handle."""
+
+    def __dealloc__(self):
+        # Only in a forked child, where the messages belong to the parent: see release().
+        ck_batch_destroy(self.polled)
+        self.drop_commit()
+
+    # -- the role
+
+    cdef rd_kafka_queue_t *wait_queue(self, rd_kafka_t *rk) noexcept:
+        return rd_kafka_queue_get_consumer(rk)
+
+    cdef int serve(self, object client, ck_event_t *event) except -1:
+        cdef ck_notice_t *notice = <ck_notice_t *>event
+        try:
+            if event.kind == CK_EVENT_ACKNOWLEDGED and self.on_commit is not None:
+                offsets = {partitions_from(notice.partitions)[0]: _offsets_of(notice)}
+                error = None
+                if event.code:
+                    error = KafkaException(error_from(<rd_kafka_resp_err_t>event.code, NULL))
+                self.reporting = PyThread_get_thread_ident()
+                try:
+                    self.on_commit(offsets, error)
+                finally:
+                    self.reporting = 0
+        finally:
+            ck_event_destroy(event)
+        return 0
+
+    cdef int release(self, object client) except -1:
+        try:
+            (<Handle>client).end_watch()
+        finally:
+            self.rest = None
+            ck_batch_destroy(self.polled)
+            self.polled = NULL
+            detach_all(&self.returned)
+        return 0
+
+    # -- calls
+
+    cdef int begin(self, Handle handle, bint waits=False) except -1:
+        """Begin a call of the consumer, which the caller ends with end(). Raises while another
+        thread is in a call that waits; waits for the end of any other call."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        handle.check_open()
+        if self.reporting == me:
+            raise IllegalStateException(
+                "Share consumer methods are not accessible from the acknowledgement commit callback")
+        try:
+            while self._user not in (0, me) or self._next not in (0, me):
+                if self._waits:
+                    raise ConcurrentModificationException(
+                        "Share consumer is not safe for multi-threaded access: another thread "
+                        "waits in a call. Use one consumer per thread")
+                if self._next == 0:
+                    self._next = me  # else a thread with many short calls would keep this one out
+                with nogil:
+                    usleep(100)
+                handle.give_way(False)
+        finally:
+            if self._next == me:
+                self._next = 0
+        self._user = me
+        self._waits = self._waits or waits
+        self._depth += 1
+        try:
+            self.await_commit(handle)
+        except:
+            self.end()
+            raise
+        return 0
+
+    cdef void end(self) noexcept:
+        self._depth -= 1
+        if self._depth == 0:
+            self._user = 0
+            self._waits = False
+
+    cdef int await_commit(self, Handle handle) except -1:
+        """Wait for a commit that Ctrl-C has left: librdkafka refuses other calls until it ends."""
+        if self.commit is not NULL and self._depth == 1:
+            handle.await_call(self.commit)
+            self.drop_commit()
+        return 0
+
+    cdef int drop_commit(self) noexcept:
+        ck_call_leave(self.commit)
+        self.commit = NULL
+        return 0
+
+    cdef ck_batch_t *batch(self) except NULL:
+        """Return the batch for polled messages."""
+        if self.polled is NULL:
+            self.polled = ck_batch_new(1)
+            if self.polled is NULL:
+                raise MemoryError
+        return self.polled
+
+    # -- leaving
+
+    cdef int begin_leave(self, Handle handle, int64_t deadline) except -1:
+        """Begin to leave the group; `closing` is then the queue to serve, or NULL. Raises after the
+        deadline if a commit is still in progress."""
+        cdef rd_kafka_t *rk = handle._ptr
+        cdef rd_kafka_queue_t *queue
+        cdef rd_kafka_error_t *error
+        cdef bint done = self.commit is NULL
+        cdef int ms = SLICE
+        while not done and ms > 0:
+            ms = slice_left(deadline)
+            with nogil:
+                done = ck_call_wait(self.commit, ms)
+            PyErr_CheckSignals()
+        if not done:
+            self.overdue = True
+            return 0
+        self.drop_commit()
+        with nogil:
+            queue = rd_kafka_queue_new(rk)
+            error = rd_kafka_share_consumer_close_queue(handle._share, queue)
+        if error is not NULL:
+            with nogil:
+                rd_kafka_queue_destroy(queue)
+            check_error(error)
+        self.closing = queue
+        return 0
+
+    cdef object leave(self, Handle handle, int64_t deadline, object raised):
+        """Leave the group, until the deadline or until a signal handler raises.
+
+        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
+        """
+        cdef int ms
+        try:
+            while self.closing is not NULL and not rd_kafka_consumer_closed(handle._ptr):
+                ms = slice_left(deadline)
+                if ms == 0:
+                    break
+                with nogil:
+                    rd_kafka_queue_poll_callback(self.closing, ms)
+                PyErr_CheckSignals()
+                try:
+                    handle.dispatch(NOW)
+                except KeyboardInterrupt:  # Ctrl-C while a callback ran
+                    raise
+                except BaseException as exception:
+                    raised = chain(raised, exception)
+                if handle._generation != ck_runtime_generation:
+                    return raised  # a callback has forked: the rest belongs to the parent
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        return raised
+
+    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
+        """Return the queue that the destroying thread must serve, because the consumer has not left
+        its group yet; or NULL."""
+        cdef rd_kafka_queue_t *closing = self.closing
+        self.closing = NULL
+        if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
+            with nogil:
+                # The last acknowledgement commits arrive just before the end.
+                rd_kafka_queue_poll_callback(closing, 0)
+                rd_kafka_queue_destroy(closing)
+            return NULL
+        return closing
+
+
+cdef set _offsets_of(const ck_notice_t *notice):
+    cdef int64_t offset
+    cdef size_t at
+    offsets = set()
+    for at in range(0, notice.text_len, sizeof(int64_t)):
+        memcpy(&offset, notice.text + at, sizeof(offset))
+        offsets.add(offset)
+    return offsets

@@ -1,0 +1,536 @@
+"""ShareConsumer: records of a share group, their acknowledgements, waits and close()."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fixture_types import RunScript
+from live import live_before
+from machine import WAIT_S
+
+from cykafka import (
+    AcknowledgeType,
+    ConcurrentModificationException,
+    DeserializingShareConsumer,
+    IllegalStateException,
+    KafkaError,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from cykafka.error import ClosedError
+from cykafka.serialization import StringDeserializer
+from cykafka.testing import MockCluster, live_handles
+
+pytestmark = pytest.mark.ours
+
+# The longest time in which a wait ends after Ctrl-C or close(), with room for a busy machine, s.
+SOON_S = 2.0
+MakeShare = Callable[..., ShareConsumer]
+
+
+@pytest.fixture(scope="module")
+def sharing() -> Iterator[MockCluster]:
+    """A cluster whose share groups begin at the first record, with frequent heartbeats."""
+    with MockCluster() as cluster:
+        cluster.configure_share_groups(
+            auto_offset_reset="earliest", heartbeat_interval_ms=100, record_lock_duration_ms=2000
+        )
+        yield cluster
+
+
+@pytest.fixture
+def place(sharing: MockCluster, topic: str) -> str:
+    """A topic of one partition."""
+    sharing.create_topic(topic, 1)
+    return topic
+
+
+@pytest.fixture
+def send(sharing: MockCluster) -> Callable[..., None]:
+    """Send values to partition 0 of a topic."""
+
+    def send(topic: str, *values: bytes, **options: Any) -> None:
+        with Producer({"bootstrap.servers": sharing.bootstrap_servers}) as producer:
+            producer.publish(topic, list(values), partitions=0, **options).wait(WAIT_S)
+
+    return send
+
+
+@pytest.fixture
+def make_share(sharing: MockCluster, topic: str) -> Iterator[MakeShare]:
+    """Create members of a share group, one for each test, which are closed after the test."""
+    made: list[ShareConsumer] = []
+
+    def make(config: dict[str, Any] | None = None, cls: Any = ShareConsumer) -> ShareConsumer:
+        settings = {
+            "bootstrap.servers": sharing.bootstrap_servers,
+            "group.id": f"group-{topic}",
+            "log_level": 3,
+            **(config or {}),
+        }
+        made.append(cls(settings))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.close(1)
+
+
+@pytest.fixture
+def member(make_share: MakeShare, place: str) -> ShareConsumer:
+    """A subscribed member in implicit mode."""
+    consumer = make_share()
+    consumer.subscribe([place])
+    return consumer
+
+
+@pytest.fixture
+def explicit(make_share: MakeShare, place: str) -> ShareConsumer:
+    """A subscribed member in explicit mode."""
+    consumer = make_share({"share.acknowledgement.mode": "explicit"})
+    consumer.subscribe([place])
+    return consumer
+
+
+# -- records
+
+
+def test_poll_returns_records_with_their_data(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b", keys=["k", None], headers=[[("h", b"1")], None])
+
+    messages = member.poll(WAIT_S)
+
+    assert [message.value() for message in messages] == [b"a", b"b"]
+    assert [message.offset() for message in messages] == [0, 1]
+    first = messages[0]
+    assert (first.topic(), first.partition(), first.key()) == (place, 0, b"k")
+    assert first.headers() == [("h", b"1")]
+    assert first.delivery_count() == 1
+
+
+def test_batch_has_columns_and_delivery_counts(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b", b"c")
+
+    batch = member.consume_batch(WAIT_S)
+
+    assert batch.values() == [b"a", b"b", b"c"]
+    assert list(batch.offsets) == [0, 1, 2]
+    assert list(batch.delivery_counts) == [1, 1, 1]
+    assert batch[1].delivery_count() == 1
+    assert batch.errors == []
+    batch.detach()
+    assert list(batch[::-1].delivery_counts) == [1, 1, 1]
+
+
+def test_batches_of_a_consumer_group_have_no_delivery_counts(
+    cluster: MockCluster, kafka: Any, make_consumer: Any, topic: str
+) -> None:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.publish(topic, [b"x"], partitions=0).wait(WAIT_S)
+    consumer = make_consumer()
+    consumer.assign([kafka.TopicPartition(topic, 0, 0)])
+
+    batch = consumer.consume_batch(1, WAIT_S)
+
+    assert list(batch.delivery_counts) == [-1]
+    assert batch[0].delivery_count() is None
+
+
+def test_batches_are_iterated_until_close(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    seen = []
+    for batch in member.batches():
+        seen += batch.values()
+        member.commit_sync()
+        if len(seen) == 2:
+            send(place, b"c")
+        if len(seen) == 3:
+            member.close()
+    assert seen == [b"a", b"b", b"c"]
+
+
+def test_loop_ends_with_close(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    seen = []
+    for message in member:
+        seen.append(message.value())
+        if len(seen) == 2:
+            member.close()
+    assert seen == [b"a", b"b"]
+
+
+def test_records_that_a_loop_has_not_returned_are_not_accepted(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b", b"c")
+    assert next(member).value() == b"a"
+
+    for call in (member.commit_sync, member.commit_async, member.consume_batch):
+        with pytest.raises(IllegalStateException, match=r"2 record\(s\)"):
+            call()
+
+    assert [message.value() for message in member.poll(WAIT_S)] == [b"b", b"c"]
+    assert member.commit_sync() == {TopicPartition(place, 0): None}
+
+
+# -- acknowledgements
+
+
+def test_next_poll_accepts_the_records_of_the_last(
+    member: ShareConsumer, make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    assert len(member.poll(0.5)) == 0
+    member.close()
+
+    other = make_share()
+    other.subscribe([place])
+    send(place, b"b")
+    assert [message.value() for message in other.poll(WAIT_S)] == [b"b"]
+
+
+def test_records_without_an_acknowledgement_are_delivered_again(
+    member: ShareConsumer, make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    member.close()
+
+    other = make_share()
+    other.subscribe([place])
+    (message,) = other.poll(WAIT_S)
+    assert (message.value(), message.delivery_count()) == (b"a", 2)
+
+
+def test_released_records_return_and_rejected_ones_do_not(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"accepted", b"released", b"rejected")
+    accepted, released, rejected = explicit.poll(WAIT_S)
+
+    explicit.acknowledge(accepted)
+    explicit.acknowledge(released, AcknowledgeType.RELEASE)
+    explicit.acknowledge(rejected, AcknowledgeType.REJECT)
+    assert explicit.commit_sync() == {TopicPartition(place, 0): None}
+
+    (message,) = explicit.poll(WAIT_S)
+    assert (message.value(), message.delivery_count()) == (b"released", 2)
+    explicit.acknowledge(message)
+    assert len(explicit.poll(1)) == 0
+
+
+def test_batch_is_acknowledged_by_rows_and_slices(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, *[b"%d" % number for number in range(10)])
+    batch = explicit.consume_batch(WAIT_S)
+    assert len(batch) == 10
+
+    explicit.acknowledge(batch[:4])
+    explicit.acknowledge(batch, AcknowledgeType.RELEASE, rows=[5, 7])
+    explicit.acknowledge(batch[::-1], AcknowledgeType.REJECT, rows=range(2))
+    explicit.acknowledge(batch, rows=(4, 6))
+    explicit.commit_sync()
+
+    assert explicit.consume_batch(WAIT_S).values() == [b"5", b"7"]
+
+
+def test_detached_batch_can_be_acknowledged(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    batch = explicit.consume_batch(WAIT_S)
+    batch.detach()
+
+    explicit.acknowledge(batch)
+
+    assert explicit.commit_sync() == {TopicPartition(place, 0): None}
+
+
+def test_row_outside_the_batch_acknowledges_nothing(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    batch = explicit.consume_batch(WAIT_S)
+
+    with pytest.raises(IndexError, match="rows: 2 is outside the batch of 2"):
+        explicit.acknowledge(batch, rows=[0, 1, 2])
+    with pytest.raises(IllegalStateException, match=r"2 records .* have not been acknowledged"):
+        explicit.poll(0)
+
+
+def test_unacknowledged_records_forbid_the_next_poll(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    first, second = explicit.poll(WAIT_S)
+    explicit.acknowledge(first)
+
+    with pytest.raises(IllegalStateException, match=r"1 records .* have not been acknowledged"):
+        explicit.poll(0)
+
+    explicit.acknowledge(second)
+    assert len(explicit.poll(0)) == 0
+
+
+def test_acknowledgement_of_an_unknown_record_names_it(
+    explicit: ShareConsumer, member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    (message,) = explicit.poll(WAIT_S)
+    explicit.acknowledge(message)
+    explicit.commit_sync()
+
+    with pytest.raises(IllegalStateException, match=rf"{place} \[0\] at offset 0: .*already sent"):
+        explicit.acknowledge(message)
+    with pytest.raises(IllegalStateException, match="offset 9: the consumer does not have it"):
+        explicit.acknowledge_offset(place, 0, 9)
+    with pytest.raises(IllegalStateException, match=r"share\.acknowledgement\.mode is implicit"):
+        member.acknowledge(message)
+
+
+def test_row_that_librdkafka_refuses_is_named(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    batch = explicit.consume_batch(WAIT_S)
+    explicit.acknowledge(batch[:1])
+    explicit.commit_sync()
+
+    with pytest.raises(IllegalStateException, match=rf"row 0: {place} \[0\] at offset 0"):
+        explicit.acknowledge(batch)
+    explicit.acknowledge(batch[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("text",), TypeError, "message: expected a Message"),
+        ((None, 9), TypeError, "message: expected a Message"),
+    ],
+)
+def test_wrong_arguments_of_acknowledge_are_refused(
+    explicit: ShareConsumer, arguments: tuple[Any, ...], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        explicit.acknowledge(*arguments)
+
+
+def test_callback_gets_the_acknowledged_offsets(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    reports: list[Any] = []
+    refused: list[str] = []
+
+    def report(offsets: Any, exception: Any) -> None:
+        reports.append((offsets, exception))
+        try:
+            explicit.commit_async()
+        except IllegalStateException as error:
+            refused.append(str(error))
+
+    explicit.set_acknowledgement_commit_callback(report)
+    send(place, b"a", b"b")
+    for message in explicit.poll(WAIT_S):
+        explicit.acknowledge(message)
+    explicit.commit_async()
+    deadline = time.monotonic() + WAIT_S
+    while not reports and time.monotonic() < deadline:
+        explicit.poll(0.1)
+
+    assert reports == [({TopicPartition(place, 0): {0, 1}}, None)]
+    assert "acknowledgement commit callback" in refused[0]
+    explicit.set_acknowledgement_commit_callback(None)
+
+
+def test_callback_exception_reaches_the_call_and_loses_no_record(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    class Stop(Exception): ...
+
+    def report(*_: Any) -> None:
+        raise Stop
+
+    send(place, b"a")
+    (message,) = explicit.poll(WAIT_S)
+    explicit.acknowledge(message)
+    explicit.set_acknowledgement_commit_callback(report)
+    with pytest.raises(Stop):
+        explicit.commit_sync()
+    explicit.set_acknowledgement_commit_callback(None)
+    send(place, b"b")
+    (message,) = explicit.poll(WAIT_S)
+    assert (message.value(), message.delivery_count()) == (b"b", 1)
+    explicit.acknowledge(message)
+
+
+# -- threads, waits, close
+
+
+def test_call_in_a_second_thread_is_refused(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    errors: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            member.poll(WAIT_S)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            member.subscription()
+        except ConcurrentModificationException:
+            break
+    else:
+        pytest.fail("no call was refused")
+    started = time.monotonic()
+    member.close()
+    thread.join(WAIT_S)
+
+    assert time.monotonic() - started < SOON_S
+    assert [type(error) for error in errors] == [ClosedError]
+
+
+def test_interrupt_ends_poll_and_keeps_the_consumer(
+    sharing: MockCluster, place: str, run_script: RunScript
+) -> None:
+    done = run_script(
+        """
+        import os, signal, sys, threading, time
+        from cykafka import ShareConsumer
+        servers, topic = sys.argv[1:]
+        consumer = ShareConsumer({"bootstrap.servers": servers, "group.id": "interrupted",
+                                  "log_level": 3})
+        consumer.subscribe([topic])
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        begun = time.monotonic()
+        try:
+            consumer.poll()
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - begun < 5)
+        print(len(consumer.poll(0)))
+        consumer.close()
+        """,
+        sharing.bootstrap_servers,
+        place,
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted True\n0\n"), done.stderr
+
+
+def test_forked_child_is_refused(member: ShareConsumer, run_script: RunScript) -> None:
+    done = run_script(
+        """
+        import os
+        from cykafka import ShareConsumer
+        consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g",
+                                  "log_level": 0})
+        child = os.fork()
+        if not child:
+            try:
+                consumer.poll(0)
+            except RuntimeError as error:
+                os._exit("before a fork" not in str(error))
+            os._exit(2)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        consumer.close()
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def test_everything_is_released(
+    sharing: MockCluster, place: str, send: Callable[..., None]
+) -> None:
+    before = live_before()
+    send(place, b"a" * 1000, b"b" * 1000)
+    config = {"bootstrap.servers": sharing.bootstrap_servers, "group.id": f"g-{place}"}
+    with ShareConsumer({**config, "log_level": 3}) as consumer:
+        consumer.subscribe([place])
+        batch = consumer.consume_batch(WAIT_S)
+    assert batch.values() == [b"a" * 1000, b"b" * 1000]
+    del batch, consumer
+    consumer = ShareConsumer({**config, "log_level": 3})
+    consumer.subscribe([place])
+    assert len(consumer.poll(WAIT_S)) == 2
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del consumer
+    deadline = time.monotonic() + WAIT_S
+    while live_handles() != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert live_handles() == before
+
+
+def test_close_with_an_unreachable_broker_ends_at_its_timeout() -> None:
+    consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
+    consumer.subscribe(["t"])
+    started = time.monotonic()
+    assert consumer.close(timeout=0.5) in (True, False)
+    assert time.monotonic() - started < SOON_S
+    with pytest.raises(IllegalStateException) as raised:
+        consumer.poll(0)
+    assert str(raised.value) == "Share consumer closed"
+
+
+# -- configuration
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "group.id must be set"),
+        ({"group.id": " "}, "group.id must be set"),
+        ({"group.id": "g", "session.timeout.ms": 6000}, r"session\.timeout\.ms"),
+        ({"group.id": "g", "enable.auto.commit": False}, r"enable\.auto\.commit"),
+        ({"group.id": "g", "on_commit": print}, "on_commit is not supported: .*callback"),
+    ],
+)
+def test_configuration_of_consumer_groups_is_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ShareConsumer({"bootstrap.servers": "127.0.0.1:1", **config})
+
+
+def test_pattern_is_a_name_with_a_warning(
+    member: ShareConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        member.subscribe(["^orders"])
+    assert member.subscription() == ["^orders"]
+    assert "share groups have no patterns" in caplog.text
+
+
+def test_deserializing_consumer_marks_what_it_cannot_read(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    consumer = make_share({"value.deserializer": StringDeserializer()}, DeserializingShareConsumer)
+    consumer.subscribe([place])
+    send(place, b"text", b"\xff")
+
+    first, second = consumer.poll(WAIT_S)
+
+    assert (first.value(), first.error()) == ("text", None)
+    error = second.error()
+    assert error is not None
+    assert error.code() == KafkaError._VALUE_DESERIALIZATION
+    assert second.value() == b"\xff"
