@@ -45,7 +45,7 @@ typedef struct ck_row_s {
         int64_t timestamp;      /* ms, -1 if not known */
         int32_t timestamp_type; /* rd_kafka_timestamp_type_t */
         int32_t partition;
-        int32_t leader_epoch; /* -1 if not known */
+        int32_t leader_epoch;   /* -1 if not known */
         int32_t delivery_count; /* in a share group, or -1 */
         rd_kafka_resp_err_t err;
 } ck_row_t;
@@ -53,7 +53,7 @@ typedef struct ck_row_s {
 typedef struct ck_batch_s {
         struct ck_batch_s *next;         /* for the owner's list of batches */
         rd_kafka_message_t **rkmessages; /* cnt messages; NULL where one was dropped */
-        rd_kafka_messages_t *messages;   /* of a share consumer: what owns them, or NULL */
+        rd_kafka_messages_t *messages; /* of a share consumer: what owns them, or NULL */
         size_t cnt;
         size_t size; /* room in rkmessages */
         size_t head; /* the first message not returned */

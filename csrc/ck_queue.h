@@ -24,15 +24,15 @@
 #include "ck_serving.h"
 
 typedef enum ck_event_kind_e {
-        CK_EVENT_NONE = 0,  /* not in a queue */
-        CK_EVENT_REPORT,    /* ck_report_t: a message has its outcome */
-        CK_EVENT_ERROR,     /* code, fatal, text */
-        CK_EVENT_THROTTLE,  /* code: broker id, number: ms, text: broker name */
-        CK_EVENT_STATS,     /* text: JSON */
-        CK_EVENT_LOG,       /* code: syslog level, facility, text */
-        CK_EVENT_COMMIT,    /* code, partitions */
+        CK_EVENT_NONE = 0,     /* not in a queue */
+        CK_EVENT_REPORT,       /* ck_report_t: a message has its outcome */
+        CK_EVENT_ERROR,        /* code, fatal, text */
+        CK_EVENT_THROTTLE,     /* code: broker id, number: ms, text: broker name */
+        CK_EVENT_STATS,        /* text: JSON */
+        CK_EVENT_LOG,          /* code: syslog level, facility, text */
+        CK_EVENT_COMMIT,       /* code, partitions */
         CK_EVENT_ACKNOWLEDGED, /* code, one partition, text: its offsets, as int64_t */
-        CK_EVENT_DELIVERY,  /* ck_delivery_t: a batch is done */
+        CK_EVENT_DELIVERY,     /* ck_delivery_t: a batch is done */
         CK_EVENT_IN_FLIGHT, /* ck_report_t: librdkafka has the message; never in a queue
                              */
 } ck_event_kind_t;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* NOLINTBEGIN(readability-non-const-parameter): librdkafka's type */
 static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf,
                                            void *opaque, char *errstr,
                                            size_t errstr_size) {
@@ -12,10 +13,12 @@ static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t
         *(rd_kafka_t **)opaque = rk;
         return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
+/* NOLINTEND(readability-non-const-parameter) */
 
 rd_kafka_share_t *ck_share_new(rd_kafka_conf_t *conf, rd_kafka_t **rk, char *errstr,
                                size_t errstr_size) {
-        /* The interceptor is called once, before rd_kafka_share_consumer_new() returns. */
+        /* The interceptor is called once, before rd_kafka_share_consumer_new() returns.
+         */
         rd_kafka_conf_interceptor_add_on_new(conf, "cykafka", ck_share_on_new, rk);
         return rd_kafka_share_consumer_new(conf, errstr, errstr_size);
 }
@@ -52,8 +55,8 @@ void ck_share_take(ck_batch_t *batch, ck_loans_t *loans) {
         }
 }
 
-size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
-                            ptrdiff_t step, size_t cnt,
+size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch,
+                            size_t start, ptrdiff_t step, size_t cnt,
                             rd_kafka_share_AcknowledgeType_t type,
                             rd_kafka_resp_err_t *err) {
         for (size_t i = 0; i < cnt; i++) {
@@ -83,8 +86,8 @@ void ck_share_on_commit(rd_kafka_share_t *share,
                     rd_kafka_share_partition_offsets_list_get(partitions, i);
                 const rd_kafka_topic_partition_t *rktpar =
                     rd_kafka_share_partition_offsets_partition(from);
-                size_t size = rd_kafka_share_partition_offsets_offsets_cnt(from) *
-                              sizeof(int64_t);
+                size_t size =
+                    rd_kafka_share_partition_offsets_offsets_cnt(from) * sizeof(int64_t);
                 ck_notice_t *notice = ck_event_new(CK_EVENT_ACKNOWLEDGED, NULL);
 
                 if (!notice)

@@ -40,8 +40,8 @@ CK_EXPORT size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t 
                                       rd_kafka_share_AcknowledgeType_t type,
                                       rd_kafka_resp_err_t *err);
 
-/* The acknowledgement commit callback: pushes one CK_EVENT_ACKNOWLEDGED for each partition
- * to the ck_queue_t that is its opaque. Drops the event if memory is short. */
+/* The acknowledgement commit callback: pushes one CK_EVENT_ACKNOWLEDGED for each
+ * partition to the ck_queue_t that is its opaque. Drops the event if memory is short. */
 CK_EXPORT void ck_share_on_commit(rd_kafka_share_t *share,
                                   rd_kafka_share_partition_offsets_list_t *partitions,
                                   rd_kafka_resp_err_t err, void *opaque);

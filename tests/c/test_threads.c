@@ -508,14 +508,14 @@ static void test_batch_is_detached_and_its_consumer_closed_under_readers(void) {
                 ck_batch_unref(before);
                 if (round % 2) { /* in another thread, as if views were left */
                         if (ck_end_leave(ck_end_start(
-                                consumer, NULL, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
-                                loans, has_ended, &ended)))
+                                consumer, NULL, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                                NULL, loans, has_ended, &ended)))
                                 ended = true;
                 } else {
                         ck_loans_wait(loans);
                         CHECK(ck_loans_settle(loans));
-                        ck_end_now(consumer, NULL, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, NULL,
-                                   loans);
+                        ck_end_now(consumer, NULL, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
+                                   NULL, loans);
                         ended = true;
                 }
                 usleep(20000);

@@ -1,5 +1,5 @@
-/* Preloaded into a test's process: its first rd_kafka_seek_partitions() begins late, as if
- * the system did not run the calling thread for half a second. */
+/* Preloaded into a test's process: its first rd_kafka_seek_partitions() begins late, as
+ * if the system did not run the calling thread for half a second. */
 /* NOLINTNEXTLINE(*-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -410,14 +410,22 @@ cdef extern from "<librdkafka/rdkafka_mock.h>" nogil:
     void rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(
         rd_kafka_mock_cluster_t *mcluster, int group_consumer_heartbeat_interval_ms)
 
-    void rd_kafka_mock_sharegroup_set_session_timeout(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_heartbeat_interval(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_max_delivery_attempts(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_record_lock_duration(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_isolation_level(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_max_size(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_max_record_locks(rd_kafka_mock_cluster_t *mcluster, int value)
-    void rd_kafka_mock_sharegroup_set_auto_offset_reset(rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_session_timeout(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_heartbeat_interval(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_delivery_attempts(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_record_lock_duration(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_isolation_level(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_size(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_max_record_locks(
+        rd_kafka_mock_cluster_t *mcluster, int value)
+    void rd_kafka_mock_sharegroup_set_auto_offset_reset(
+        rd_kafka_mock_cluster_t *mcluster, int value)
     void rd_kafka_mock_start_request_tracking(rd_kafka_mock_cluster_t *mcluster)
     void rd_kafka_mock_stop_request_tracking(rd_kafka_mock_cluster_t *mcluster)
     void rd_kafka_mock_clear_requests(rd_kafka_mock_cluster_t *mcluster)
