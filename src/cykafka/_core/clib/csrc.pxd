@@ -272,7 +272,8 @@ cdef extern from "ck_end.h" nogil:
     void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
                     rd_kafka_queue_t *closing, ck_loans_t *loans)
     ck_end_t *ck_end_start(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
-                           rd_kafka_queue_t *closing, ck_loans_t *loans, void (*ended)(void *) noexcept nogil, void *opaque)
+                           rd_kafka_queue_t *closing, ck_loans_t *loans,
+                           void (*ended)(void *) noexcept nogil, void *opaque)
     bint ck_end_wait(ck_end_t *end, int timeout_ms)
     bint ck_end_leave(ck_end_t *end)
     bint ck_end_all(int timeout_ms)

@@ -65,7 +65,7 @@ from cykafka._core.common.arguments cimport (
     timeout_ms,
 )
 from cykafka._core.common.config cimport int_conf, merged_config, text_conf
-from cykafka._core.common.errors cimport chain, check_doing, take_error
+from cykafka._core.common.errors cimport check_doing, take_error
 from cykafka._core.common.message cimport Message, message_from
 from cykafka._core.common.partition cimport (
     TopicPartition,
@@ -457,7 +457,6 @@ cdef class ShareConsumer(Handle):
         cdef ck_batch_t *batch = self._membership.batch()
         cdef list errors = []
         cdef size_t i
-        cdef MessageBatch taken
         cdef bint collecting = PyGC_Disable()
         try:
             for i in range(batch.cnt):
@@ -565,7 +564,8 @@ cdef class ShareConsumer(Handle):
             for number in rows:
                 i = <size_t>int_argument(number, "rows", 0, INT64_MAX)
                 if i >= <size_t>batch._cnt:
-                    raise IndexError(f"rows: {number} is outside the batch of {batch._cnt} records")
+                    raise IndexError(f"rows: {number} is outside the batch of {batch._cnt} "
+                                     "records")
                 numbers.append(i)
         cnt = len(numbers) if rows is not None else <size_t>batch._cnt
         opened = batch.opened()
@@ -723,9 +723,10 @@ cdef class ShareConsumer(Handle):
 
     def _refuse_rest(self, call):
         if self._membership.rest is not None:
+            left = len(self._membership.rest)
             raise IllegalStateException(
-                f"{call}: the iteration has not returned {len(self._membership.rest)} record(s) of "
-                "the last poll; continue it, or call poll() for them")
+                f"{call}: the iteration has not returned {left} record(s) of the last poll; "
+                "continue it, or call poll() for them")
 
     def _refuse_unseen(self, call):
         if (self._membership.rest is not None
@@ -762,8 +763,8 @@ cdef class ShareConsumer(Handle):
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if self._membership.reporting == PyThread_get_thread_ident():
-            raise IllegalStateException(
-                "Share consumer methods are not accessible from the acknowledgement commit callback")
+            raise IllegalStateException("Share consumer methods are not accessible from the "
+                                        "acknowledgement commit callback")
         if self.begin_close(deadline):
             # librdkafka 2.15.1 may never end the close of a member that is joining its group.
             self._close(deadline_after(self._socket_ms) if deadline < 0 else deadline)

@@ -102,8 +102,8 @@ cdef class ShareMembership(Role):
         cdef unsigned long me = PyThread_get_thread_ident()
         handle.check_open()
         if self.reporting == me:
-            raise IllegalStateException(
-                "Share consumer methods are not accessible from the acknowledgement commit callback")
+            raise IllegalStateException("Share consumer methods are not accessible from the "
+                                        "acknowledgement commit callback")
         try:
             while self._user not in (0, me) or self._next not in (0, me):
                 if self._waits:
@@ -157,8 +157,8 @@ cdef class ShareMembership(Role):
     # -- leaving
 
     cdef int begin_leave(self, Handle handle, int64_t deadline) except -1:
-        """Begin to leave the group; `closing` is then the queue to serve, or NULL. Raises after the
-        deadline if a commit is still in progress."""
+        """Begin to leave the group; `closing` is then the queue to serve. NULL if a commit is
+        still in progress at the deadline."""
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
@@ -210,8 +210,8 @@ cdef class ShareMembership(Role):
         return raised
 
     cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
-        """Return the queue that the destroying thread must serve, because the consumer has not left
-        its group yet; or NULL."""
+        """Return the queue that the destroying thread must serve, because the consumer has not
+        left its group yet; or NULL."""
         cdef rd_kafka_queue_t *closing = self.closing
         self.closing = NULL
         if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
