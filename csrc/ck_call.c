@@ -170,6 +170,24 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         ck_serving_leave(serving);
 }
 
+/* librdkafka's list refers to its partitions, which must not outlive the handle. */
+static void ck_call_ask_share_commit(ck_call_t *call, int timeout_ms) {
+        rd_kafka_topic_partition_list_t *results = NULL;
+
+        /* With a negative timeout librdkafka does not wait. */
+        call->error = rd_kafka_share_commit_sync(
+            call->share, timeout_ms < 0 ? INT32_MAX : timeout_ms, &results);
+        if (!results)
+                return;
+        call->partitions = rd_kafka_topic_partition_list_new(results->cnt);
+        for (int i = 0; i < results->cnt; i++)
+                rd_kafka_topic_partition_list_add(call->partitions,
+                                                  results->elems[i].topic,
+                                                  results->elems[i].partition)
+                    ->err = results->elems[i].err;
+        rd_kafka_topic_partition_list_destroy(results);
+}
+
 static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         switch (call->kind) {
         case CK_CALL_METADATA:
@@ -201,8 +219,7 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                     rk, call->partitions, call->group, timeout_ms);
                 break;
         case CK_CALL_SHARE_COMMIT:
-                call->error = rd_kafka_share_commit_sync(call->share, timeout_ms,
-                                                         &call->partitions);
+                ck_call_ask_share_commit(call, timeout_ms);
                 break;
         case CK_CALL_FLUSH:
         case CK_CALL_INIT_TRANSACTIONS:
@@ -288,6 +305,10 @@ bool ck_call_wait(ck_call_t *call, int timeout_ms) {
         if (!atomic_load(&call->done) && timeout_ms > 0)
                 ck_condition_wait(call->condition, timeout_ms);
         return atomic_load(&call->done);
+}
+
+void ck_call_keep(ck_call_t *call) {
+        atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
 }
 
 void ck_call_leave(ck_call_t *call) {

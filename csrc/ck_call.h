@@ -97,6 +97,9 @@ CK_EXPORT void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms);
 /* Waits up to timeout_ms. Returns whether the call has its result. */
 CK_EXPORT bool ck_call_wait(ck_call_t *call, int timeout_ms);
 
+/* Adds a reference, for a second thread that waits. */
+CK_EXPORT void ck_call_keep(ck_call_t *call);
+
 /* Drops the caller's reference. An unfinished call is not repeated. NULL is fine. */
 CK_EXPORT void ck_call_leave(ck_call_t *call);
 

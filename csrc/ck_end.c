@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ck_batch.h"
+#include "ck_share.h"
 
 /* The longest single wait for a closing consumer's events, ms. */
 enum { SLICE = 100 };
@@ -42,7 +43,7 @@ void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
         if (closing) {
                 while (!rd_kafka_consumer_closed(rk)) {
                         if (share)
-                                rd_kafka_queue_poll_callback(closing, SLICE);
+                                ck_share_serve(rk, closing, SLICE);
                         else
                                 ck_batch_skip(closing, SLICE);
                 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ck_callback.h"
+
 /* NOLINTBEGIN(readability-non-const-parameter): librdkafka's type */
 static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf,
                                            void *opaque, char *errstr,
@@ -28,9 +30,12 @@ rd_kafka_error_t *ck_share_poll(rd_kafka_share_t *share, int timeout_ms,
         rd_kafka_error_t *error;
         size_t cnt;
 
-        if (!batch->messages &&
-            (error = rd_kafka_share_poll(share, timeout_ms, &batch->messages)))
-                return error;
+        if (!batch->messages) {
+                if ((error = rd_kafka_share_poll(share, timeout_ms, &batch->messages)))
+                        return error;
+                ck_runtime_count(CK_KIND_FETCHED,
+                                 (int64_t)rd_kafka_messages_count(batch->messages));
+        }
         if (!(cnt = rd_kafka_messages_count(batch->messages)))
                 return NULL;
         if (ck_batch_reserve(batch, cnt))
@@ -38,7 +43,7 @@ rd_kafka_error_t *ck_share_poll(rd_kafka_share_t *share, int timeout_ms,
                                           "Not enough memory for %zu messages", cnt);
         for (size_t i = 0; i < cnt; i++)
                 batch->rkmessages[i] = rd_kafka_messages_get(batch->messages, i);
-        ck_batch_accept(batch, cnt);
+        batch->cnt = cnt;
         return NULL;
 }
 
@@ -73,6 +78,22 @@ size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch,
                         return i;
         }
         return cnt;
+}
+
+void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms) {
+        rd_kafka_event_t *event = rd_kafka_queue_poll(closing, timeout_ms);
+        const char *facility, *text;
+        int level;
+
+        /* Other callbacks, and the acknowledgement commit callback, ran in the poll. */
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR)
+                ck_callback_error(rk, rd_kafka_event_error(event),
+                                  rd_kafka_event_error_string(event),
+                                  rd_kafka_opaque(rk));
+        else if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_LOG &&
+                 !rd_kafka_event_log(event, &facility, &text, &level))
+                ck_callback_log(rk, level, facility, text);
+        rd_kafka_event_destroy(event);
 }
 
 void ck_share_on_commit(rd_kafka_share_t *share,

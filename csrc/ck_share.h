@@ -14,7 +14,6 @@
 #define CK_SHARE_H
 
 #include "ck_batch.h"
-#include "ck_queue.h"
 
 /* rd_kafka_share_consumer_new(). *rk becomes its rd_kafka_t. NULL on failure: errstr and
  * rd_kafka_last_error() say why, and the caller keeps conf. */
@@ -39,6 +38,11 @@ CK_EXPORT size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t 
                                       size_t start, ptrdiff_t step, size_t cnt,
                                       rd_kafka_share_AcknowledgeType_t type,
                                       rd_kafka_resp_err_t *err);
+
+/* Serves a closing consumer's queue, and waits up to timeout_ms for its first entry.
+ * Runs the callbacks and drops records, which the group delivers again. Not
+ * rd_kafka_queue_poll_callback(): it aborts the process when it finds records. */
+CK_EXPORT void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms);
 
 /* The acknowledgement commit callback: pushes one CK_EVENT_ACKNOWLEDGED for each
  * partition to the ck_queue_t that is its opaque. Drops the event if memory is short. */

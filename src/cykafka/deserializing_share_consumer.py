@@ -46,6 +46,8 @@ class DeserializingShareConsumer(ShareConsumer):
             raise
         # Set after super().__init__(), which refuses a second call: the first serdes then stay.
         self._serdes = serdes
+        # Messages of a poll that Ctrl-C has interrupted: do not deserialize them again.
+        self._deserialized: list[Message[Any, Any]] = []
         try:
             serdes.offer_cluster_id(self)
         except BaseException:
@@ -66,9 +68,16 @@ class DeserializingShareConsumer(ShareConsumer):
             ``key()`` and ``value()`` of each message return the objects.
         """
         messages = super().poll(timeout)
-        for message in messages:
-            if message.error() is None:
-                self._deserialize(message)
+        done = {id(message) for message in self._deserialized}
+        try:
+            for message in messages:
+                if message.error() is None and id(message) not in done:
+                    self._deserialize(message)
+                    self._deserialized.append(message)
+        except BaseException:
+            self._put_back(messages)  # Ctrl-C: the program has not seen them
+            raise
+        self._deserialized.clear()
         return messages
 
     def __next__(self) -> Message:
@@ -80,7 +89,11 @@ class DeserializingShareConsumer(ShareConsumer):
             The record is corrupt.
         """
         message = super().__next__()
-        self._deserialize(message)
+        try:
+            self._deserialize(message)
+        except BaseException:
+            self._put_back([message, *super().poll(0)])
+            raise
         return message
 
     def _deserialize(self, message: Message[Any, Any]) -> None:
@@ -123,6 +136,7 @@ class DeserializingShareConsumer(ShareConsumer):
     def close(self, timeout: float | None = None) -> bool | None:
         """Close the consumer as ``ShareConsumer.close`` does, then the deserializers from
         builders."""
-        left = super().close(timeout)
-        self._serdes.close()
-        return left
+        try:
+            return super().close(timeout)
+        finally:
+            self._serdes.close()

@@ -135,6 +135,7 @@ def test_api_versions_are_those_of_the_cluster(mock_cluster: MockCluster) -> Non
 
 CALLS: dict[str, tuple[Any, ...]] = {
     "create_topic": ("t",),
+    "configure_share_groups": (),
     "set_topic_error": ("t", 0),
     "set_partition_leader": ("t", 0, 1),
     "set_partition_follower": ("t", 0, 1),

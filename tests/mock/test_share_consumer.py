@@ -289,7 +289,7 @@ def test_unacknowledged_records_forbid_the_next_poll(
 
 
 def test_acknowledgement_of_an_unknown_record_names_it(
-    explicit: ShareConsumer, member: ShareConsumer, place: str, send: Callable[..., None]
+    explicit: ShareConsumer, make_share: MakeShare, place: str, send: Callable[..., None]
 ) -> None:
     send(place, b"a")
     (message,) = explicit.poll(WAIT_S)
@@ -301,7 +301,7 @@ def test_acknowledgement_of_an_unknown_record_names_it(
     with pytest.raises(IllegalStateException, match="offset 9: the consumer does not have it"):
         explicit.acknowledge_offset(place, 0, 9)
     with pytest.raises(IllegalStateException, match=r"share\.acknowledgement\.mode is implicit"):
-        member.acknowledge(message)
+        make_share().acknowledge(message)
 
 
 def test_row_that_librdkafka_refuses_is_named(
@@ -480,6 +480,71 @@ def test_everything_is_released(
     while live_handles() != before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert live_handles() == before
+
+
+def test_close_drops_records_that_arrived_after_the_last_poll(
+    make_share: MakeShare, member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    assert len(member.poll(0)) == 0  # requests records
+    send(place, b"b")
+    time.sleep(0.6)  # they arrive; nothing announces that
+
+    assert member.close(timeout=WAIT_S) is True
+
+    other = make_share()
+    other.subscribe([place])
+    (message,) = other.poll(WAIT_S)
+    assert message.value() == b"b"
+
+
+def test_callback_may_be_removed_while_a_commit_is_in_progress(
+    explicit: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    (message,) = explicit.poll(WAIT_S)
+    explicit.set_acknowledgement_commit_callback(print)
+    explicit.acknowledge(message)
+    explicit.commit_async()
+    explicit.set_acknowledgement_commit_callback(None)
+    time.sleep(0.3)  # the result arrives; nothing announces that
+
+    assert len(explicit.poll(0.1)) == 0
+
+
+def test_commit_without_a_time_limit_waits_for_its_results(
+    member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    assert member.commit_sync(-1) == {TopicPartition(place, 0): None}
+
+
+def test_close_in_another_thread_ends_commit_sync(
+    sharing: MockCluster, member: ShareConsumer, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    errors: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            member.commit_sync()
+        except BaseException as error:
+            errors.append(error)
+
+    sharing.set_rtt(3000)
+    try:
+        thread = threading.Thread(target=commit)
+        thread.start()
+        time.sleep(0.3)  # it waits for the brokers; nothing announces that
+        member.close(timeout=0.5)
+        thread.join(WAIT_S)
+    finally:
+        sharing.set_rtt(0)
+    assert not thread.is_alive()
+    assert [type(error) for error in errors] == [ClosedError]
 
 
 def test_close_with_an_unreachable_broker_ends_at_its_timeout() -> None:

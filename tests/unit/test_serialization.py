@@ -119,16 +119,6 @@ def test_clients_are_in_the_modules_of_confluent_kafka(kafka: ModuleType, name: 
 
 
 @pytest.mark.ours
-def test_deserializing_share_consumer_error_says_that_there_is_none() -> None:
-    import cykafka
-
-    with pytest.raises(
-        RuntimeError, match=r"^DeserializingShareConsumer: cykafka does not support"
-    ):
-        cykafka.DeserializingShareConsumer({"group.id": "g"})
-
-
-@pytest.mark.ours
 @pytest.mark.parametrize(
     "name",
     ["AsyncDeserializingConsumer", "AsyncSerializingProducer"],

@@ -43,5 +43,6 @@ cdef class MessageBatch(ArrowExport):
 
 cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans, void **first,
                              tuple errors)
-cdef MessageBatch batch_of(ck_batch_t *taken, void **first, tuple errors)
+cdef MessageBatch empty_batch(tuple errors)
+cdef void fill_batch(MessageBatch batch, ck_batch_t *taken, void **first) noexcept
 cdef void detach_all(void **first) noexcept

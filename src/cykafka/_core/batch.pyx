@@ -636,29 +636,29 @@ cdef MessageBatch batch_from(ck_batch_t *gathered, size_t cnt, ck_loans_t *loans
     """Create a batch from the next cnt collected messages, and add it to the list that begins at
     first. `errors` already contains the messages with an error. Garbage collection does not run if
     the caller has disabled it."""
+    cdef MessageBatch batch = empty_batch(errors)
     cdef ck_batch_t *taken = ck_batch_take(gathered, cnt, loans)
     if taken is NULL:
         raise MemoryError
-    return batch_of(taken, first, errors)
+    fill_batch(batch, taken, first)
+    return batch
 
 
-cdef MessageBatch batch_of(ck_batch_t *taken, void **first, tuple errors):
-    """Like batch_from(), for a ck_batch_t without errors, which the MessageBatch owns."""
-    cdef Storage storage
-    cdef MessageBatch batch
-    try:
-        storage = Storage.__new__(Storage)
-        batch = MessageBatch.__new__(MessageBatch)
-    except:
-        ck_batch_unref(taken)
-        raise
-    storage._ptr = taken
-    storage.link(first)
-    batch._storage = storage
+cdef MessageBatch empty_batch(tuple errors):
+    """Create a batch for fill_batch()."""
+    cdef MessageBatch batch = MessageBatch.__new__(MessageBatch)
+    batch._storage = Storage.__new__(Storage)
     batch._errors = errors
     batch._step = 1
-    batch._cnt = taken.cnt
     return batch
+
+
+cdef void fill_batch(MessageBatch batch, ck_batch_t *taken, void **first) noexcept:
+    """Give the batch its records, a ck_batch_t without errors, which it then owns. Add it to the
+    list that begins at first."""
+    batch._storage._ptr = taken
+    batch._storage.link(first)
+    batch._cnt = taken.cnt
 
 
 cdef void detach_all(void **first) noexcept:

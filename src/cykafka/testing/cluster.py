@@ -233,6 +233,7 @@ class MockCluster:
         isolation_level : str, optional
             ``read_uncommitted`` (the default) or ``read_committed``.
         """
+        self._cluster.bootstrap_servers()  # raises if closed
         numbers = {
             "session_timeout_ms": session_timeout_ms,
             "heartbeat_interval_ms": heartbeat_interval_ms,

@@ -9,6 +9,7 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_error_t,
     rd_kafka_headers_t,
     rd_kafka_message_t,
+    rd_kafka_messages_t,
     rd_kafka_metadata_t,
     rd_kafka_queue_t,
     rd_kafka_resp_err_t,
@@ -178,6 +179,7 @@ cdef extern from "ck_call.h" nogil:
     int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans, int64_t timeout_ms)
     void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms)
     bint ck_call_wait(ck_call_t *call, int timeout_ms)
+    void ck_call_keep(ck_call_t *call)
     void ck_call_leave(ck_call_t *call)
 
 cdef extern from "ck_msgref.h" nogil:
@@ -436,6 +438,7 @@ cdef extern from "ck_batch.h" nogil:
     ctypedef struct ck_batch_t:
         ck_batch_t *next
         rd_kafka_message_t **rkmessages
+        rd_kafka_messages_t *messages
         size_t cnt
         size_t head
         uint32_t generation
@@ -485,6 +488,7 @@ cdef extern from "ck_share.h" nogil:
     size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
                                 ptrdiff_t step, size_t cnt, rd_kafka_share_AcknowledgeType_t type,
                                 rd_kafka_resp_err_t *err)
+    void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms)
     void ck_share_on_commit(rd_kafka_share_t *share,
                             rd_kafka_share_partition_offsets_list_t *partitions,
                             rd_kafka_resp_err_t err, void *opaque)

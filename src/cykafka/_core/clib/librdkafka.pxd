@@ -197,6 +197,7 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
 
     # -- share consumers
     ctypedef struct rd_kafka_share_t
+    ctypedef struct rd_kafka_messages_t
     ctypedef struct rd_kafka_share_partition_offsets_list_t
     ctypedef enum rd_kafka_share_AcknowledgeType_t:
         RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_ACCEPT

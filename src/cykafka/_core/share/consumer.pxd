@@ -8,6 +8,8 @@ cdef class ShareConsumer(Handle):
     cdef ShareMembership _membership
     # socket.timeout.ms
     cdef int64_t _socket_ms
+    # Whether librdkafka reports acknowledgement commits.
+    cdef bint _listens
 
     cdef int poll_until(self, int64_t deadline) except -1
     cdef list take_messages(self)

@@ -6,7 +6,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc
 
-from cykafka._core.batch cimport MessageBatch, batch_of
+from cykafka._core.batch cimport MessageBatch, empty_batch, fill_batch
 from cykafka._core.clib.csrc cimport (
     CK_CALL_SHARE_COMMIT,
     PyGC_Disable,
@@ -17,6 +17,9 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_row,
     ck_batch_t,
     ck_batch_unref,
+    ck_call_keep,
+    ck_call_leave,
+    ck_call_t,
     ck_row_t,
     ck_runtime_generation,
     ck_share_acknowledge,
@@ -83,7 +86,7 @@ from cykafka._core.common.errors import (
     KafkaException,
 )
 from cykafka._core.common.naming import public
-from cykafka._core.model import AcknowledgeType, Messages
+from cykafka._core.model import Messages
 
 _log = logging.getLogger("cykafka")
 
@@ -202,11 +205,13 @@ cdef class ShareConsumer(Handle):
             if not isinstance(topics, list):
                 raise TypeError(f"topics: expected list of str, got {type(topics).__name__}")
             c_topics = topics_to(topics)
-            self.enter()
-            with nogil:
-                err = rd_kafka_share_subscribe(self._share, c_topics)
+            try:
+                self.enter()
+                with nogil:
+                    err = rd_kafka_share_subscribe(self._share, c_topics)
+                self.leave()
+            finally:
                 rd_kafka_topic_partition_list_destroy(c_topics)
-            self.leave()
             if err == RD_KAFKA_RESP_ERR__INVALID_ARG:
                 raise ValueError(f"Failed to subscribe: {subscription_fault(topics)}")
             _check(err, "Failed to subscribe")
@@ -276,16 +281,19 @@ cdef class ShareConsumer(Handle):
         ConcurrentModificationException
             Another thread is in a call.
         KafkaException
-            The brokers refuse the member, for example because they are older than Kafka 4.2.
+            The brokers refuse the member.
         """
         self._membership.begin(self, True)
         try:
             deadline = deadline_after(_seconds(timeout))
-            if self._membership.rest is not None:
-                rest, self._membership.rest = self._membership.rest, None
-                return Messages(reversed(rest))
-            self.poll_until(deadline)
-            return Messages._from_list(self.take_messages())
+            if self._membership.rest is None:
+                self.poll_until(deadline)
+            if self._membership.rest is None:
+                self._membership.rest = self.take_messages()
+            # A signal handler may raise in Messages(): then the next call returns them.
+            messages = Messages(self._membership.rest[::-1])
+            self._membership.rest = None
+            return messages
         finally:
             self._membership.end()
 
@@ -314,6 +322,7 @@ cdef class ShareConsumer(Handle):
             deadline = deadline_after(timeout_ms(timeout, "timeout"))
             self._refuse_rest("consume_batch")
             self.poll_until(deadline)
+            self._refuse_rest("consume_batch")  # a callback may have begun an iteration
             return self.take_batch()
         finally:
             self._membership.end()
@@ -372,16 +381,15 @@ cdef class ShareConsumer(Handle):
             try:
                 self._membership.begin(self, True)
                 try:
-                    if not self._membership.rest:
-                        self._membership.rest = None
+                    if self._membership.rest is None:
                         self.poll_until(-1)
+                    if self._membership.rest is None:
                         self._membership.rest = self.take_messages()
-                        self._membership.rest.reverse()
-                    if not self._membership.rest:
-                        continue
-                    message = self._membership.rest.pop()
+                    message = self._membership.rest.pop() if self._membership.rest else None
                     if not self._membership.rest:
                         self._membership.rest = None
+                    if message is None:
+                        continue
                 finally:
                     self._membership.end()
             except ClosedError:
@@ -393,8 +401,13 @@ cdef class ShareConsumer(Handle):
                 return message
             raise KafkaException(error)
 
+    def _put_back(self, messages):
+        """For subclasses: let the next call return these messages, because this one raises."""
+        self._membership.rest = list(messages)[::-1] or None
+
     cdef int poll_until(self, int64_t deadline) except -1:
-        """Poll until there are messages or the deadline is over."""
+        """Poll until there are messages or the deadline is over. Returns at once if a callback has
+        begun an iteration, whose messages must be returned first."""
         cdef ShareMembership membership = self._membership
         cdef ck_batch_t *batch
         cdef rd_kafka_error_t *error
@@ -402,6 +415,8 @@ cdef class ShareConsumer(Handle):
         while True:
             self.after_call()
             batch = membership.batch()
+            if membership.rest is not None:
+                return 0
             if batch.cnt:
                 return 0  # an earlier call has raised while it made its result
             ms = wait = self.slice_ms(deadline)
@@ -422,7 +437,7 @@ cdef class ShareConsumer(Handle):
             PyErr_CheckSignals()
 
     cdef list take_messages(self):
-        """The polled messages. In an error they stay for the next call."""
+        """The polled messages, the last one first. In an error they stay for the next call."""
         cdef ck_batch_t *batch = self._membership.batch()
         cdef rd_kafka_message_t *rkmessage
         cdef rd_kafka_topic_t *rkt = NULL
@@ -447,6 +462,7 @@ cdef class ShareConsumer(Handle):
                 rd_kafka_message_detach_headers(batch.rkmessages[i],
                                                 &(<Message>messages[i])._c_headers)
             ck_batch_clear(batch)
+            messages.reverse()
             return messages
         finally:
             if collecting:
@@ -455,6 +471,7 @@ cdef class ShareConsumer(Handle):
     cdef MessageBatch take_batch(self):
         """The polled messages as a batch. In an error they stay for the next call."""
         cdef ck_batch_t *batch = self._membership.batch()
+        cdef MessageBatch result
         cdef list errors = []
         cdef size_t i
         cdef bint collecting = PyGC_Disable()
@@ -465,16 +482,18 @@ cdef class ShareConsumer(Handle):
                     if batch.rkmessages[i].rkt is not NULL:
                         topic = rd_kafka_topic_name(batch.rkmessages[i].rkt).decode()
                     errors.append(message_from(batch.rkmessages[i], topic))
+            result = empty_batch(tuple(errors))
             ck_share_take(batch, self._loans)
             self._membership.polled = NULL
-            return batch_of(batch, &self._membership.returned, tuple(errors))
+            fill_batch(result, batch, &self._membership.returned)
+            return result
         finally:
             if collecting:
                 PyGC_Enable()
 
     # -- acknowledgements
 
-    def acknowledge(self, message, ack_type=AcknowledgeType.ACCEPT, rows=None):
+    def acknowledge(self, message, ack_type=1, rows=None):
         """Acknowledge records in explicit mode. The next poll or commit sends it.
 
         Until then, another call may change the type.
@@ -484,7 +503,7 @@ cdef class ShareConsumer(Handle):
         message : Message or MessageBatch
             A record of the last poll, or a batch or a slice of one.
         ack_type : AcknowledgeType
-            ``ACCEPT``: processed. ``RELEASE``: deliver it again. ``REJECT``: never deliver it
+            ``ACCEPT`` (1, the default): processed. ``RELEASE``: deliver it again. ``REJECT``: never deliver it
             again.
         rows : iterable of int, optional
             Only these rows of the batch.
@@ -517,7 +536,7 @@ cdef class ShareConsumer(Handle):
         finally:
             self._membership.end()
 
-    def acknowledge_offset(self, topic, partition, offset, ack_type=AcknowledgeType.ACCEPT):
+    def acknowledge_offset(self, topic, partition, offset, ack_type=1):
         """Acknowledge the record at an offset in explicit mode, as ``acknowledge()`` does.
 
         Parameters
@@ -575,7 +594,11 @@ cdef class ShareConsumer(Handle):
                 raise MemoryError
             for i in range(cnt):
                 chosen[i] = batch._start + <Py_ssize_t><size_t>numbers[i] * batch._step
-        self.enter()
+        try:
+            self.enter()
+        except:
+            free(chosen)
+            raise
         ck_batch_ref(opened)
         with nogil:
             if chosen is NULL:
@@ -636,33 +659,35 @@ cdef class ShareConsumer(Handle):
             The consumer is closed, or an iteration over the consumer has not returned all
             messages of the last poll, which implicit mode would accept.
         """
+        cdef ck_call_t *commit
         cdef int i
         self._membership.begin(self, True)
         try:
             ms = _seconds(timeout)
             self.after_call()
             self._refuse_unseen("commit_sync")
-            self._membership.commit = new_call(CK_CALL_SHARE_COMMIT)
-            self._membership.commit.share = self._share
+            commit = new_call(CK_CALL_SHARE_COMMIT)
             try:
-                self.start_call(self._membership.commit, ms)
-            except:
-                self._membership.drop_commit()
-                raise
-            self.await_call(self._membership.commit)
-            results = {}
-            error = self._membership.commit.error
-            self._membership.commit.error = NULL
-            partitions = self._membership.commit.partitions
-            if partitions is not NULL:
-                for i in range(partitions.cnt):
-                    err = partitions.elems[i].err
-                    key = TopicPartition(partitions.elems[i].topic.decode(),
-                                         partitions.elems[i].partition)
-                    results[key] = KafkaException(KafkaError(<int>err)) if err else None
-            self._membership.drop_commit()
-            if error is not NULL:
-                raise _exception_of(error)
+                commit.share = self._share
+                self.start_call(commit, ms)
+                self._membership.commit = commit
+                ck_call_keep(commit)
+                self.await_call(commit)
+                if self._membership.commit is commit:
+                    self._membership.drop_commit()
+                error = commit.error
+                commit.error = NULL
+                if error is not NULL:
+                    raise _exception_of(error)
+                results = {}
+                if commit.partitions is not NULL:
+                    for i in range(commit.partitions.cnt):
+                        err = commit.partitions.elems[i].err
+                        key = TopicPartition(commit.partitions.elems[i].topic.decode(),
+                                             commit.partitions.elems[i].partition)
+                        results[key] = KafkaException(KafkaError(<int>err)) if err else None
+            finally:
+                ck_call_leave(commit)
             self.dispatch(NOW)
             return results
         finally:
@@ -678,7 +703,7 @@ cdef class ShareConsumer(Handle):
             As for ``commit_sync()``.
         """
         cdef rd_kafka_error_t *error
-        self._membership.begin(self)
+        self._membership.begin(self, True)
         try:
             self.after_call()
             self._refuse_unseen("commit_async")
@@ -708,15 +733,15 @@ cdef class ShareConsumer(Handle):
             if callback is not None and not callable(callback):
                 raise TypeError("callback: expected a callable or None, "
                                 f"got {type(callback).__name__}")
-            self.enter()
-            if callback is None:
-                error = rd_kafka_share_set_acknowledgement_commit_cb(self._share, NULL, NULL)
-            else:
+            # Never remove librdkafka's callback: it aborts the process when a result arrives.
+            if callback is not None and not self._listens:
+                self.enter()
                 error = rd_kafka_share_set_acknowledgement_commit_cb(
                     self._share, ck_share_on_commit, self._events)
-            self.leave()
-            if error is not NULL:
-                raise _exception_of(error)
+                self.leave()
+                if error is not NULL:
+                    raise _exception_of(error)
+                self._listens = True
             self._membership.on_commit = callback
         finally:
             self._membership.end()
@@ -729,9 +754,13 @@ cdef class ShareConsumer(Handle):
                 "continue it, or call poll() for them")
 
     def _refuse_unseen(self, call):
-        if (self._membership.rest is not None
-                and self.property("share.acknowledgement.mode") == "implicit"):
-            self._refuse_rest(call)
+        cdef ck_batch_t *polled = self._membership.polled
+        if self.property("share.acknowledgement.mode") != "implicit":
+            return
+        self._refuse_rest(call)
+        if polled is not NULL and polled.messages is not NULL:
+            raise IllegalStateException(f"{call}: call poll() first for records that an earlier "
+                                        "call could not return")
 
     # -- closing
 

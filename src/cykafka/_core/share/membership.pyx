@@ -18,12 +18,15 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_destroy,
     ck_batch_new,
     ck_batch_t,
+    ck_call_keep,
     ck_call_leave,
+    ck_call_t,
     ck_call_wait,
     ck_event_destroy,
     ck_event_t,
     ck_notice_t,
     ck_runtime_generation,
+    ck_share_serve,
 )
 from cykafka._core.clib.librdkafka cimport (
     rd_kafka_consumer_closed,
@@ -31,7 +34,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
     rd_kafka_queue_new,
-    rd_kafka_queue_poll_callback,
     rd_kafka_queue_t,
     rd_kafka_resp_err_t,
     rd_kafka_share_consumer_close_queue,
@@ -89,6 +91,7 @@ cdef class ShareMembership(Role):
             (<Handle>client).end_watch()
         finally:
             self.rest = None
+            self.drop_commit()
             ck_batch_destroy(self.polled)
             self.polled = NULL
             detach_all(&self.returned)
@@ -136,9 +139,18 @@ cdef class ShareMembership(Role):
 
     cdef int await_commit(self, Handle handle) except -1:
         """Wait for a commit that Ctrl-C has left: librdkafka refuses other calls until it ends."""
-        if self.commit is not NULL and self._depth == 1:
-            handle.await_call(self.commit)
-            self.drop_commit()
+        cdef ck_call_t *commit = self.commit
+        if commit is NULL:
+            return 0
+        if self._depth > 1:
+            raise ConcurrentModificationException("Share consumer is in commit_sync()")
+        ck_call_keep(commit)  # another thread may close the consumer
+        try:
+            handle.await_call(commit)
+            if self.commit is commit:
+                self.drop_commit()
+        finally:
+            ck_call_leave(commit)
         return 0
 
     cdef int drop_commit(self) noexcept:
@@ -162,17 +174,22 @@ cdef class ShareMembership(Role):
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
-        cdef bint done = self.commit is NULL
+        cdef ck_call_t *commit = self.commit
+        cdef bint done = commit is NULL
         cdef int ms = SLICE
-        while not done and ms > 0:
-            ms = slice_left(deadline)
-            with nogil:
-                done = ck_call_wait(self.commit, ms)
-            PyErr_CheckSignals()
+        self.overdue = True  # until the leave has begun
         if not done:
-            self.overdue = True
-            return 0
-        self.drop_commit()
+            ck_call_keep(commit)  # the thread in commit_sync() may drop it
+            try:
+                while not done and ms > 0:
+                    ms = slice_left(deadline)
+                    with nogil:
+                        done = ck_call_wait(commit, ms)
+                    PyErr_CheckSignals()
+            finally:
+                ck_call_leave(commit)
+            if not done:
+                return 0
         with nogil:
             queue = rd_kafka_queue_new(rk)
             error = rd_kafka_share_consumer_close_queue(handle._share, queue)
@@ -181,6 +198,7 @@ cdef class ShareMembership(Role):
                 rd_kafka_queue_destroy(queue)
             check_error(error)
         self.closing = queue
+        self.overdue = False
         return 0
 
     cdef object leave(self, Handle handle, int64_t deadline, object raised):
@@ -188,6 +206,7 @@ cdef class ShareMembership(Role):
 
         Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
         """
+        cdef rd_kafka_t *rk = handle._ptr
         cdef int ms
         try:
             while self.closing is not NULL and not rd_kafka_consumer_closed(handle._ptr):
@@ -195,7 +214,7 @@ cdef class ShareMembership(Role):
                 if ms == 0:
                     break
                 with nogil:
-                    rd_kafka_queue_poll_callback(self.closing, ms)
+                    ck_share_serve(rk, self.closing, ms)
                 PyErr_CheckSignals()
                 try:
                     handle.dispatch(NOW)
@@ -213,11 +232,14 @@ cdef class ShareMembership(Role):
         """Return the queue that the destroying thread must serve, because the consumer has not
         left its group yet; or NULL."""
         cdef rd_kafka_queue_t *closing = self.closing
+        cdef rd_kafka_t *rk = handle._ptr
         self.closing = NULL
-        if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
+        if handle._generation != ck_runtime_generation:
+            return NULL  # a callback has forked: the queue belongs to the parent
+        if closing is not NULL and rd_kafka_consumer_closed(rk):
             with nogil:
                 # The last acknowledgement commits arrive just before the end.
-                rd_kafka_queue_poll_callback(closing, 0)
+                ck_share_serve(rk, closing, 0)
                 rd_kafka_queue_destroy(closing)
             return NULL
         return closing
