@@ -503,8 +503,8 @@ cdef class ShareConsumer(Handle):
         message : Message or MessageBatch
             A record of the last poll, or a batch or a slice of one.
         ack_type : AcknowledgeType
-            ``ACCEPT`` (1, the default): processed. ``RELEASE``: deliver it again. ``REJECT``: never deliver it
-            again.
+            ``ACCEPT`` (1, the default): processed. ``RELEASE``: deliver it again. ``REJECT``:
+            never deliver it again.
         rows : iterable of int, optional
             Only these rows of the batch.
 
