@@ -8,7 +8,7 @@ from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaException
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
-from cykafka._core.model import AcknowledgeType, Messages
+from cykafka._core.model import Messages
 
 @disjoint_base
 class ShareConsumer(Handle):
@@ -25,11 +25,11 @@ class ShareConsumer(Handle):
     def acknowledge(
         self,
         message: Message | MessageBatch,
-        ack_type: AcknowledgeType = ...,
+        ack_type: int = ...,
         rows: Iterable[int] | None = None,
     ) -> None: ...
     def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, ack_type: AcknowledgeType = ...
+        self, topic: str, partition: int, offset: int, ack_type: int = ...
     ) -> None: ...
     def commit_sync(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]: ...
     def commit_async(self) -> None: ...
