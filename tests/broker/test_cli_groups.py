@@ -262,7 +262,7 @@ def test_reset_of_a_missing_partition_changes_nothing(
     refused = run_cli("groups", "reset", group, "-t", f"{filled}:0,9", "--to", "end", "-y",
                       status=1)  # fmt: skip
 
-    assert f"{filled} has no partition 9; its last one is 3" in refused.error
+    assert f"{filled} has no partition 9; its last is 3" in refused.error
     assert committed(run_cli, group) == {0: 40, 1: 0}
 
 
