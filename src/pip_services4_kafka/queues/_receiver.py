@@ -584,7 +584,7 @@ def _runs(partitions: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def _span(offsets: memoryview, start: int, stop: int) -> Sequence[int]:
-    """The offsets of neighbors, as a range if there are no gaps, which is usual."""
+    """Return the neighbors' offsets: a range if they have no gaps, as is usual."""
     first, last = offsets[start], offsets[stop - 1]
     if last - first == stop - 1 - start:
         return range(first, last + 1)

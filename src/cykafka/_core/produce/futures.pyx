@@ -153,7 +153,7 @@ cdef class Futures:
             self._outcomes.set(future, None, KafkaException(KafkaError(code)), record[0])
 
     cdef bint _queue(self, future, tuple record) except -1:
-        """Queue a record. Returns False if there is no room."""
+        """Queue a record. Return False if the queue is full."""
         topic, value, key, partition, timestamp, headers = record
         for _ in range(2):  # reports may have made room after the first attempt
             try:

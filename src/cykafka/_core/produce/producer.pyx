@@ -181,7 +181,7 @@ cdef class Producer(Handle):
             when delivery fails permanently. It replaces the configured callback. If you pass both,
             ``callback`` takes precedence.
         timestamp : int
-            ms since the epoch. 0 is now; -1 is no timestamp, as in ``Message.timestamp()``.
+            ms since the epoch. 0 means now, and -1 no timestamp, as in ``Message.timestamp()``.
         headers : dict or list of (str, bytes or str or None), optional
         timeout : float, optional
             Seconds to wait for room in the queue; callbacks run during the wait. 0, the default,
