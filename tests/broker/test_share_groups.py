@@ -58,6 +58,14 @@ def configure(cluster: KafkaCluster, group: str, **settings: str) -> None:
 
 
 @pytest.fixture
+def topic(cluster: KafkaCluster, unique: Callable[[str], str]) -> str:
+    """A topic with one partition: of more, each member would get its own."""
+    name = unique("topic")
+    cluster.create_topic(name, 1)
+    return name
+
+
+@pytest.fixture
 def group(cluster: KafkaCluster, unique: Callable[[str], str]) -> str:
     """A group that begins at the first record."""
     name = unique("share")
@@ -88,10 +96,8 @@ def make_share(cluster: KafkaCluster, group: str) -> Iterator[Callable[..., Shar
 
 
 def test_members_share_a_partition_and_get_every_record(
-    cluster: KafkaCluster, unique: Callable[[str], str], make_share: Callable[..., ShareConsumer]
+    cluster: KafkaCluster, topic: str, make_share: Callable[..., ShareConsumer]
 ) -> None:
-    topic = unique("one-partition")  # of more partitions, each member would get its own
-    cluster.create_topic(topic, 1)
     members = [make_share(max_poll_records=10) for _ in range(2)]
     for member in members:
         member.subscribe([topic])

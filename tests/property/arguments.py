@@ -120,6 +120,20 @@ def open_deserializing() -> Any:
     return consumer
 
 
+def open_share_consumer() -> Any:
+    consumer = cykafka.ShareConsumer({**servers, "group.id": f"group-{next(group_numbers)}"})
+    consumer.subscribe(["t"])
+    return consumer
+
+
+def open_deserializing_share_consumer() -> Any:
+    consumer = cykafka.DeserializingShareConsumer(
+        {**servers, "group.id": f"group-{next(group_numbers)}"}
+    )
+    consumer.subscribe(["t"])
+    return consumer
+
+
 # The consumer of the last batch stays alive, so that librdkafka still has the batch's records.
 batch_sources: list[Any] = []
 
@@ -147,6 +161,10 @@ HANDLES: dict[str, tuple[type, Callable[[], Any]]] = {
     "consumer": (cykafka.Consumer, open_consumer),
     "serializing producer": (cykafka.SerializingProducer, open_serializing),
     "deserializing consumer": (cykafka.DeserializingConsumer, open_deserializing),
+    "share consumer": (cykafka.ShareConsumer, open_share_consumer),
+    "deserializing share consumer": (
+        cykafka.DeserializingShareConsumer, open_deserializing_share_consumer,
+    ),
     "batch": (cykafka.MessageBatch, open_batch),
     "admin client": (cykafka.admin.AdminClient, open_admin),
     "mock cluster": (MockCluster, MockCluster),
