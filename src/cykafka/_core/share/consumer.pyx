@@ -419,6 +419,8 @@ cdef class ShareConsumer(Handle):
                 return 0
             if batch.cnt:
                 return 0  # an earlier call has raised while it made its result
+            if membership.fatal is not None:
+                raise KafkaException(membership.fatal)  # librdkafka reports it only once
             ms = wait = self.slice_ms(deadline)
             # librdkafka runs callbacks only at the beginning and the end of its poll.
             if (ms < 0 or ms > SLICE) and (
@@ -429,7 +431,10 @@ cdef class ShareConsumer(Handle):
                 error = ck_share_poll(self._share, wait, batch)
             self.leave()
             if error is not NULL:
-                raise _exception_of(error)
+                exception = _exception_of(error)
+                if isinstance(exception, KafkaException) and exception.args[0].fatal():
+                    membership.fatal = exception.args[0]
+                raise exception
             if batch.cnt:
                 return 0  # callbacks run in the next call, because they may raise
             if ms == 0:

@@ -24,6 +24,8 @@ cdef class ShareMembership(Role):
     cdef void *returned
     # The commit in progress; after Ctrl-C it continues without its caller.
     cdef ck_call_t *commit
+    # The KafkaError after which the brokers do not accept the member again, or None.
+    cdef object fatal
     # While the consumer leaves: the queue to serve, or NULL.
     cdef rd_kafka_queue_t *closing
     # Whether the consumer was closed before it had left its group.
