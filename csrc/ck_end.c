@@ -38,15 +38,17 @@ __attribute__((constructor)) static void ck_end_init(void) {
         pthread_atfork(NULL, NULL, ck_end_reset);
 }
 
+bool ck_end_serve(rd_kafka_t *rk, rd_kafka_share_t *share, rd_kafka_queue_t *closing,
+                  int timeout_ms) {
+        return share ? ck_share_serve(rk, closing, timeout_ms)
+                     : ck_batch_skip(closing, timeout_ms) > 0;
+}
+
 void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
                 rd_kafka_queue_t *closing, ck_loans_t *loans) {
         if (closing) {
-                while (!rd_kafka_consumer_closed(rk)) {
-                        if (share)
-                                ck_share_serve(rk, closing, SLICE);
-                        else
-                                ck_batch_skip(closing, SLICE);
-                }
+                while (!rd_kafka_consumer_closed(rk))
+                        ck_end_serve(rk, share, closing, SLICE);
                 rd_kafka_queue_destroy(closing);
         }
         ck_loans_wait(loans);

@@ -23,6 +23,13 @@
 
 typedef struct ck_end_s ck_end_t;
 
+/* Serves a closing consumer's queue, the one passed to rd_kafka_consumer_close_queue() or
+ * rd_kafka_share_consumer_close_queue(): waits up to timeout_ms for its first entry, runs
+ * the callbacks, and drops records. share is its rd_kafka_share_t (NULL: none). Returns
+ * whether there may be more entries. */
+CK_EXPORT bool ck_end_serve(rd_kafka_t *rk, rd_kafka_share_t *share,
+                            rd_kafka_queue_t *closing, int timeout_ms);
+
 /* Destroys the handle in this thread. share is its rd_kafka_share_t (NULL: none). First
  * serves `closing`, the queue passed to rd_kafka_consumer_close_queue() or
  * rd_kafka_share_consumer_close_queue(), until the consumer is closed (NULL: none). Then

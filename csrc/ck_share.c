@@ -80,11 +80,13 @@ size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch,
         return cnt;
 }
 
-void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms) {
+bool ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms) {
         rd_kafka_event_t *event = rd_kafka_queue_poll(closing, timeout_ms);
         const char *facility, *text;
         int level;
 
+        if (!event)
+                return false;
         /* Other callbacks, and the acknowledgement commit callback, ran in the poll. */
         if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR)
                 ck_callback_error(rk, rd_kafka_event_error(event),
@@ -94,6 +96,7 @@ void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms) {
                  !rd_kafka_event_log(event, &facility, &text, &level))
                 ck_callback_log(rk, level, facility, text);
         rd_kafka_event_destroy(event);
+        return true;
 }
 
 void ck_share_on_commit(rd_kafka_share_t *share,

@@ -40,9 +40,10 @@ CK_EXPORT size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t 
                                       rd_kafka_resp_err_t *err);
 
 /* Serves a closing consumer's queue, and waits up to timeout_ms for its first entry.
- * Runs the callbacks and drops records, which the group delivers again. Not
- * rd_kafka_queue_poll_callback(): it aborts the process when it finds records. */
-CK_EXPORT void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms);
+ * Runs the callbacks and drops records, which the group delivers again. Returns false if
+ * the queue is empty. Not rd_kafka_queue_poll_callback(): it aborts the process when it
+ * finds records. */
+CK_EXPORT bool ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms);
 
 /* The acknowledgement commit callback: pushes one CK_EVENT_ACKNOWLEDGED for each
  * partition to the ck_queue_t that is its opaque. Drops the event if memory is short. */

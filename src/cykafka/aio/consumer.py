@@ -23,7 +23,7 @@ from cykafka._core.client.event_loop import watch
 from cykafka._core.consume.committing import Commit
 from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
 from cykafka._core.consume.lag import watermarks
-from cykafka._core.consume.leaving import Leaving
+from cykafka._core.client.leaving import Leaving
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata

@@ -271,6 +271,8 @@ cdef extern from "ck_assign.h" nogil:
 
 cdef extern from "ck_end.h" nogil:
     ctypedef struct ck_end_t
+    bint ck_end_serve(rd_kafka_t *rk, rd_kafka_share_t *share, rd_kafka_queue_t *closing,
+                      int timeout_ms)
     void ck_end_now(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
                     rd_kafka_queue_t *closing, ck_loans_t *loans)
     ck_end_t *ck_end_start(rd_kafka_t *rk, rd_kafka_share_t *share, int flags,
@@ -457,7 +459,6 @@ cdef extern from "ck_batch.h" nogil:
     int64_t ck_batch_first_offset(const ck_batch_t *batch, const char *topic, int32_t partition)
     void ck_batch_compact(ck_batch_t *batch)
     int ck_batch_move(ck_batch_t *source, ck_batch_t *into)
-    size_t ck_batch_skip(rd_kafka_queue_t *rkqu, int timeout_ms)
     void ck_batch_store_offsets(rd_kafka_message_t **rkmessages, size_t cnt)
     void ck_batch_store_positions(rd_kafka_t *rk, const rd_kafka_topic_partition_list_t *but)
     void ck_batch_release(rd_kafka_message_t **rkmessages, size_t cnt)
@@ -488,7 +489,6 @@ cdef extern from "ck_share.h" nogil:
     size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
                                 ptrdiff_t step, size_t cnt, rd_kafka_share_AcknowledgeType_t type,
                                 rd_kafka_resp_err_t *err)
-    void ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms)
     void ck_share_on_commit(rd_kafka_share_t *share,
                             rd_kafka_share_partition_offsets_list_t *partitions,
                             rd_kafka_resp_err_t err, void *opaque)

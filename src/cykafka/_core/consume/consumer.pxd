@@ -12,6 +12,3 @@ cdef class Consumer(Handle):
     cdef Membership _membership
     cdef Fetcher _fetcher
 
-    cdef int _close(self, int64_t deadline) except -1
-    cdef object begin_leave(self)
-    cdef object end_leave(self, int64_t deadline, object raised)

@@ -22,7 +22,6 @@ from cykafka._core.clib.csrc cimport (
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_CONSUMER,
-    RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_OFFSET_BEGINNING,
     RD_KAFKA_OFFSET_END,
     RD_KAFKA_OFFSET_INVALID,
@@ -43,7 +42,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_memberid,
     rd_kafka_message_t,
     rd_kafka_pause_partitions,
-    rd_kafka_queue_t,
     rd_kafka_resp_err_t,
     rd_kafka_resume_partitions,
     rd_kafka_subscribe,
@@ -68,7 +66,7 @@ from cykafka._core.common.config cimport (
     take_callable,
     text_conf,
 )
-from cykafka._core.common.errors cimport chain, check_doing, check_error
+from cykafka._core.common.errors cimport check_doing, check_error
 from cykafka._core.common.partition cimport (
     TopicPartition,
     partitions_from,
@@ -911,41 +909,8 @@ cdef class Consumer(Handle):
             self._membership.close_timeout = timeout
             return None
         if self.begin_close(deadline):
-            self._close(deadline)
+            self._membership.close(self, deadline)
         return None if deadline < 0 else not self._membership.overdue
-
-    cdef int _close(self, int64_t deadline) except -1:
-        # The close can no longer be undone: finish it, then raise.
-        raised = self.begin_leave()
-        raised = self._membership.leave(self, deadline, raised)
-        raised = self.end_leave(deadline, raised)
-        if raised is not None:
-            raise raised
-        return 0
-
-    cdef object begin_leave(self):
-        """Stop reading and begin to leave the group. Return an exception to raise at the end, or
-        None."""
-        raised = None
-        try:
-            self._backlog.catch_up(self, INT64_MAX)
-        except BaseException as exception:
-            raised = exception
-        self._backlog.release()
-        try:
-            self._membership.begin_leave(self)
-        except BaseException as exception:
-            raised = chain(raised, exception)
-        return raised
-
-    cdef object end_leave(self, int64_t deadline, object raised):
-        """Free the consumer; a thread completes the leave. Return the exception to raise."""
-        cdef rd_kafka_queue_t *closing = self._membership.end_leave(self)
-        if closing is not NULL:
-            self._membership.overdue = True
-            _log.warning("%s: closed without waiting for the group: stored offsets may not be "
-                         "committed, so the group may read their messages again", self._label)
-        return self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
 
 
 def seek_partition(Consumer consumer not None, partition):

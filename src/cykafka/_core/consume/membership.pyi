@@ -3,11 +3,11 @@ from typing import final
 
 from typing_extensions import disjoint_base
 
-from cykafka._core.client.role import Role
+from cykafka._core.client.leaving import Member
 from cykafka._core.common.partition import TopicPartition
 
 @final
-class Membership(Role): ...
+class Membership(Member): ...
 
 @final
 class Rebalance:

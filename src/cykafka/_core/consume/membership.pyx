@@ -1,15 +1,13 @@
 """Membership: a consumer's rebalances, and how it leaves its group."""
 import logging
 
-from cpython.exc cimport PyErr_CheckSignals
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strcmp
 
 from cykafka._core.clib.csrc cimport (
     CK_EVENT_COMMIT,
     CK_SLOT_CLIENT,
-    ck_batch_skip,
     ck_callback_commit,
     ck_callback_inside,
     ck_event_destroy,
@@ -31,7 +29,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_conf_set_rebalance_cb,
     rd_kafka_conf_t,
     rd_kafka_consumer_close_queue,
-    rd_kafka_consumer_closed,
     rd_kafka_error_destroy,
     rd_kafka_error_t,
     rd_kafka_incremental_assign,
@@ -53,9 +50,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_partition_t,
 )
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.client.role cimport Role
-from cykafka._core.common.arguments cimport NOW, slice_left
-from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from
+from cykafka._core.client.leaving cimport Member
+from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from, take_error
 from cykafka._core.common.partition cimport partitions_from
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.offsets cimport list_error_call_t
@@ -132,13 +128,15 @@ cdef class Later:
 
 @cython.final
 @cython.no_gc_clear
-cdef class Membership(Role):
+cdef class Membership(Member):
     """One consumer's membership, and the role of its handle."""
 
     def __cinit__(self, Backlog backlog not None, Progress progress not None):
         self._backlog = backlog
         self._progress = progress
         self.listeners = {}
+        self.overdue_words = ("closed without waiting for the group: stored offsets may not be "
+                              "committed, so the group may read their messages again")
 
     # -- the role
 
@@ -285,80 +283,31 @@ cdef class Membership(Role):
 
     # -- leaving
 
-    cdef int begin_leave(self, Handle handle) except -1:
-        """Begin to leave the group; `closing` is then the queue to serve, or NULL."""
+    cdef object begin_leave(self, Handle handle, int64_t deadline):
         cdef rd_kafka_t *rk = handle._ptr
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
+        raised = None
+        try:
+            self._backlog.catch_up(handle, INT64_MAX)
+        except BaseException as exception:
+            raised = exception
+        self._backlog.release()
         with nogil:
             queue = rd_kafka_queue_new(rk)
             error = rd_kafka_consumer_close_queue(rk, queue)
-        try:
-            check_error(error)
-        except KafkaException as exception:
-            # A fatal error, such as a fenced member: poll() has returned it, and the consumer is
-            # no longer in the group.
-            with nogil:
-                rd_kafka_queue_destroy(queue)
-            if not exception.args[0].fatal():
-                raise
-            _log.warning("%s: closed without leaving the group: %s", handle._label,
-                         exception.args[0].str())
-            return 0
-        self.closing = queue
-        return 0
-
-    cdef object leave(self, Handle handle, int64_t deadline, object raised):
-        """Leave the group, until the deadline or until a signal handler raises.
-
-        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
-        """
-        cdef int ms
-        try:
-            while not self.has_left(handle):
-                ms = slice_left(deadline)
-                if ms == 0:
-                    break
-                with nogil:
-                    ck_batch_skip(self.closing, ms)
-                PyErr_CheckSignals()
-                try:
-                    handle.dispatch(NOW)
-                except KeyboardInterrupt:  # Ctrl-C while a callback ran
-                    raise
-                except BaseException as exception:
-                    raised = chain(raised, exception)
-                if handle._generation != ck_runtime_generation:
-                    return raised  # a callback has forked: the rest belongs to the parent
-        except BaseException as exception:
-            raised = chain(raised, exception)
+        if error is NULL:
+            self.closing = queue
+            return raised
+        with nogil:
+            rd_kafka_queue_destroy(queue)
+        failure = take_error(error)
+        if not failure.fatal():
+            return chain(raised, KafkaException(failure))
+        # A fenced member, for example: poll() has returned the error, and the consumer is no
+        # longer in the group.
+        _log.warning("%s: closed without leaving the group: %s", handle._label, failure.str())
         return raised
-
-    cdef bint step_leave(self, Handle handle) except -1:
-        """Serve the leave without waiting. Returns whether the consumer has left its group."""
-        if not self.has_left(handle):
-            with nogil:
-                while ck_batch_skip(self.closing, 0):  # librdkafka does not signal leftovers
-                    pass
-            handle.dispatch(NOW)
-        return self.has_left(handle)
-
-    cdef bint has_left(self, Handle handle) noexcept:
-        return self.closing is NULL or rd_kafka_consumer_closed(handle._ptr)
-
-    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
-        """Return the queue that the destroying thread must serve if the consumer has not left its
-        group yet, otherwise NULL."""
-        cdef rd_kafka_queue_t *closing = self.closing
-        self.closing = NULL
-        if closing is not NULL and rd_kafka_consumer_closed(handle._ptr):
-            with nogil:
-                # The response to a last commit arrives just before the end.
-                while ck_batch_skip(closing, 0):
-                    pass
-                rd_kafka_queue_destroy(closing)
-            return NULL
-        return closing
 
 
 cdef rd_kafka_topic_partition_list_t *_left(

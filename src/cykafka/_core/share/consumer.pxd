@@ -6,8 +6,6 @@ from cykafka._core.share.membership cimport ShareMembership
 
 cdef class ShareConsumer(Handle):
     cdef ShareMembership _membership
-    # socket.timeout.ms
-    cdef int64_t _socket_ms
     # Whether librdkafka reports acknowledgement commits.
     cdef bint _listens
 
@@ -15,4 +13,3 @@ cdef class ShareConsumer(Handle):
     cdef list take_messages(self)
     cdef MessageBatch take_batch(self)
     cdef int acknowledge_rows(self, MessageBatch batch, int type, object rows) except -1
-    cdef int _close(self, int64_t deadline) except -1

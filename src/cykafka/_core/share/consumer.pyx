@@ -30,7 +30,6 @@ from cykafka._core.clib.csrc cimport (
 )
 from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_CONSUMER,
-    RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
     RD_KAFKA_RESP_ERR__CONFLICT,
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__STATE,
@@ -42,7 +41,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_message_delivery_count,
     rd_kafka_message_detach_headers,
     rd_kafka_message_t,
-    rd_kafka_queue_t,
     rd_kafka_resp_err_t,
     rd_kafka_share_acknowledge_offset,
     rd_kafka_share_AcknowledgeType_t,
@@ -67,7 +65,7 @@ from cykafka._core.common.arguments cimport (
     int_argument,
     timeout_ms,
 )
-from cykafka._core.common.config cimport int_conf, merged_config, text_conf
+from cykafka._core.common.config cimport merged_config, text_conf
 from cykafka._core.common.errors cimport check_doing, take_error
 from cykafka._core.common.message cimport Message, message_from
 from cykafka._core.common.partition cimport (
@@ -158,7 +156,6 @@ cdef class ShareConsumer(Handle):
             try:
                 if not text_conf(conf, "group.id"):
                     raise ValueError("Failed to create share consumer: group.id must be set")
-                self._socket_ms = int_conf(conf, "socket.timeout.ms", 60_000)
             except:
                 rd_kafka_conf_destroy(conf)
                 raise
@@ -779,8 +776,9 @@ cdef class ShareConsumer(Handle):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait; by default ``socket.timeout.ms`` (60 s). After the timeout, and after
-            Ctrl-C, the consumer is closed, and a thread completes the rest.
+            Seconds to wait; by default until the brokers have responded or ``socket.timeout.ms``
+            (60 s) ends their requests. After the timeout, and after Ctrl-C, the consumer is
+            closed, and a thread completes the rest.
 
         Returns
         -------
@@ -800,29 +798,8 @@ cdef class ShareConsumer(Handle):
             raise IllegalStateException("Share consumer methods are not accessible from the "
                                         "acknowledgement commit callback")
         if self.begin_close(deadline):
-            # librdkafka 2.15.1 may never end the close of a member that is joining its group.
-            self._close(deadline_after(self._socket_ms) if deadline < 0 else deadline)
+            self._membership.close(self, deadline)
         return None if deadline < 0 else not self._membership.overdue
-
-    cdef int _close(self, int64_t deadline) except -1:
-        # The close can no longer be undone: finish it, then raise.
-        cdef rd_kafka_queue_t *closing
-        raised = None
-        try:
-            self._membership.begin_leave(self, deadline)
-        except BaseException as exception:
-            raised = exception
-        raised = self._membership.leave(self, deadline, raised)
-        closing = self._membership.end_leave(self)
-        if closing is not NULL:
-            self._membership.overdue = True
-        if self._membership.overdue:
-            _log.warning("%s: closed without waiting for the group any longer: acknowledgements "
-                         "may not be sent, and their records are delivered again", self._label)
-        raised = self.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
-        if raised is not None:
-            raise raised
-        return 0
 
 
 cdef int64_t _seconds(timeout) except? -2:

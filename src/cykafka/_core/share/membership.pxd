@@ -1,11 +1,10 @@
 from libc.stdint cimport int64_t
 
 from cykafka._core.clib.csrc cimport ck_batch_t, ck_call_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.client.role cimport Role
+from cykafka._core.client.leaving cimport Member
 
-cdef class ShareMembership(Role):
+cdef class ShareMembership(Member):
     # The callback for acknowledgement commits, or None; and the thread that runs it, or 0.
     cdef object on_commit
     cdef unsigned long reporting
@@ -26,16 +25,10 @@ cdef class ShareMembership(Role):
     cdef ck_call_t *commit
     # The KafkaError after which the brokers do not accept the member again, or None.
     cdef object fatal
-    # While the consumer leaves: the queue to serve, or NULL.
-    cdef rd_kafka_queue_t *closing
-    # Whether the consumer was closed before it had left its group.
-    cdef bint overdue
 
     cdef int begin(self, Handle handle, bint waits=*) except -1
     cdef void end(self) noexcept
     cdef int await_commit(self, Handle handle) except -1
     cdef ck_batch_t *batch(self) except NULL
     cdef int drop_commit(self) noexcept
-    cdef int begin_leave(self, Handle handle, int64_t deadline) except -1
-    cdef object leave(self, Handle handle, int64_t deadline, object raised)
-    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept
+    cdef bint commit_ends(self, int64_t deadline) except -1

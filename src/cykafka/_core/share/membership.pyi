@@ -1,6 +1,6 @@
 from typing import final
 
-from cykafka._core.client.role import Role
+from cykafka._core.client.leaving import Member
 
 @final
-class ShareMembership(Role): ...
+class ShareMembership(Member): ...

@@ -3,8 +3,6 @@
 A share consumer belongs to one thread at a time (KIP-932). librdkafka refuses a second thread only
 while a call is inside librdkafka, so cykafka counts its own calls, which wait in slices.
 """
-import logging
-
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport int64_t
@@ -25,11 +23,8 @@ from cykafka._core.clib.csrc cimport (
     ck_event_destroy,
     ck_event_t,
     ck_notice_t,
-    ck_runtime_generation,
-    ck_share_serve,
 )
 from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_consumer_closed,
     rd_kafka_error_t,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
@@ -40,9 +35,9 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_t,
 )
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.client.role cimport Role
-from cykafka._core.common.arguments cimport NOW, SLICE, slice_left
-from cykafka._core.common.errors cimport chain, check_error, error_from
+from cykafka._core.client.leaving cimport Member
+from cykafka._core.common.arguments cimport SLICE, slice_left
+from cykafka._core.common.errors cimport check_error, error_from
 from cykafka._core.common.partition cimport partitions_from
 
 from cykafka._core.common.errors import (
@@ -51,13 +46,15 @@ from cykafka._core.common.errors import (
     KafkaException,
 )
 
-_log = logging.getLogger("cykafka")
-
 
 @cython.final
 @cython.no_gc_clear
-cdef class ShareMembership(Role):
+cdef class ShareMembership(Member):
     """The membership of one share consumer, and the role of its handle."""
+
+    def __cinit__(self):
+        self.overdue_words = ("closed without waiting for the group any longer: acknowledgements "
+                              "may not be sent, and their records are delivered again")
 
     def __dealloc__(self):
         # Only in a forked child, where the messages belong to the parent: see release().
@@ -168,16 +165,32 @@ cdef class ShareMembership(Role):
 
     # -- leaving
 
-    cdef int begin_leave(self, Handle handle, int64_t deadline) except -1:
-        """Begin to leave the group; `closing` is then the queue to serve. NULL if a commit is
-        still in progress at the deadline."""
-        cdef rd_kafka_t *rk = handle._ptr
+    cdef object begin_leave(self, Handle handle, int64_t deadline):
         cdef rd_kafka_queue_t *queue
         cdef rd_kafka_error_t *error
+        cdef rd_kafka_t *rk = handle._ptr
+        self.overdue = True  # until the leave has begun
+        try:
+            if not self.commit_ends(deadline):
+                return None
+            with nogil:
+                queue = rd_kafka_queue_new(rk)
+                error = rd_kafka_share_consumer_close_queue(handle._share, queue)
+            if error is not NULL:
+                with nogil:
+                    rd_kafka_queue_destroy(queue)
+                check_error(error)
+        except BaseException as exception:
+            return exception
+        self.closing = queue
+        self.overdue = False
+        return None
+
+    cdef bint commit_ends(self, int64_t deadline) except -1:
+        """Wait for the commit in progress until the deadline. Return whether there is none."""
         cdef ck_call_t *commit = self.commit
         cdef bint done = commit is NULL
         cdef int ms = SLICE
-        self.overdue = True  # until the leave has begun
         if not done:
             ck_call_keep(commit)  # the thread in commit_sync() may drop it
             try:
@@ -188,61 +201,7 @@ cdef class ShareMembership(Role):
                     PyErr_CheckSignals()
             finally:
                 ck_call_leave(commit)
-            if not done:
-                return 0
-        with nogil:
-            queue = rd_kafka_queue_new(rk)
-            error = rd_kafka_share_consumer_close_queue(handle._share, queue)
-        if error is not NULL:
-            with nogil:
-                rd_kafka_queue_destroy(queue)
-            check_error(error)
-        self.closing = queue
-        self.overdue = False
-        return 0
-
-    cdef object leave(self, Handle handle, int64_t deadline, object raised):
-        """Leave the group, until the deadline or until a signal handler raises.
-
-        Returns `raised`, with the exceptions of callbacks and signal handlers chained to it.
-        """
-        cdef rd_kafka_t *rk = handle._ptr
-        cdef int ms
-        try:
-            while self.closing is not NULL and not rd_kafka_consumer_closed(handle._ptr):
-                ms = slice_left(deadline)
-                if ms == 0:
-                    break
-                with nogil:
-                    ck_share_serve(rk, self.closing, ms)
-                PyErr_CheckSignals()
-                try:
-                    handle.dispatch(NOW)
-                except KeyboardInterrupt:  # Ctrl-C while a callback ran
-                    raise
-                except BaseException as exception:
-                    raised = chain(raised, exception)
-                if handle._generation != ck_runtime_generation:
-                    return raised  # a callback has forked: the rest belongs to the parent
-        except BaseException as exception:
-            raised = chain(raised, exception)
-        return raised
-
-    cdef rd_kafka_queue_t *end_leave(self, Handle handle) noexcept:
-        """Return the queue that the destroying thread must serve, because the consumer has not
-        left its group yet; or NULL."""
-        cdef rd_kafka_queue_t *closing = self.closing
-        cdef rd_kafka_t *rk = handle._ptr
-        self.closing = NULL
-        if handle._generation != ck_runtime_generation:
-            return NULL  # a callback has forked: the queue belongs to the parent
-        if closing is not NULL and rd_kafka_consumer_closed(rk):
-            with nogil:
-                # The last acknowledgement commits arrive just before the end.
-                ck_share_serve(rk, closing, 0)
-                rd_kafka_queue_destroy(closing)
-            return NULL
-        return closing
+        return done
 
 
 cdef set _offsets_of(const ck_notice_t *notice):
