@@ -33,6 +33,10 @@ static void ck_call_drop_ends(ck_call_t *call) {
         }
 }
 
+void ck_call_keep(ck_call_t *call) {
+        atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
+}
+
 static void ck_call_unref(ck_call_t *call) {
         if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
                 return;
@@ -285,12 +289,12 @@ int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
         call->rk = rk;
         call->loans = loans;
         call->deadline = timeout_ms < 0 ? -1 : ck_runtime_now_ms() + timeout_ms;
-        call->refs = 2;
+        ck_call_keep(call);
         ck_loans_add(loans);
         ck_loans_pin(loans);
         if (!(err = ck_runtime_spawn(ck_call_main, call)))
                 return 0;
-        call->refs = 1;
+        ck_call_unref(call);
         ck_loans_unpin(loans);
         ck_loans_sub(loans);
         return err;
@@ -305,10 +309,6 @@ bool ck_call_wait(ck_call_t *call, int timeout_ms) {
         if (!atomic_load(&call->done) && timeout_ms > 0)
                 ck_condition_wait(call->condition, timeout_ms);
         return atomic_load(&call->done);
-}
-
-void ck_call_keep(ck_call_t *call) {
-        atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
 }
 
 void ck_call_leave(ck_call_t *call) {

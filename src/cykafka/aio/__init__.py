@@ -14,8 +14,16 @@ from cykafka.aio.admin import AsyncAdminClient
 from cykafka.aio.confluent import AIOConsumer, AIOProducer
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.aio.producer import AsyncProducer
+from cykafka.aio.share_consumer import AsyncShareConsumer
 
-__all__ = ["AIOConsumer", "AIOProducer", "AsyncAdminClient", "AsyncConsumer", "AsyncProducer"]
+__all__ = [
+    "AIOConsumer",
+    "AIOProducer",
+    "AsyncAdminClient",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "AsyncShareConsumer",
+]
 
 _TO_COME = ("AsyncDeserializingConsumer", "AsyncSerializingProducer")
 

@@ -29,6 +29,11 @@ def _run(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
     return asyncio.run(callback(*args))
 
 
+def adapt_callback(callback: Any) -> Any:
+    """Return a function that starts the callback if it is a coroutine function."""
+    return partial(_begin, callback) if is_coroutine(callback) else callback
+
+
 def adapt_callbacks(given: dict[str, Any] | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client's configuration, with callbacks that start its coroutine functions.
 
@@ -40,8 +45,8 @@ def adapt_callbacks(given: dict[str, Any] | None, kwargs: Mapping[str, Any]) -> 
         raise TypeError(f"expected configuration dict, got {type(given).__name__}")
     config = {**given, **kwargs}
     for name in _NAMES:
-        if is_coroutine(config.get(name)):
-            config[name] = partial(_begin, config[name])
+        if name in config:
+            config[name] = adapt_callback(config[name])
     if is_coroutine(config.get("oauth_cb")):
         config["oauth_cb"] = partial(_run, config["oauth_cb"])
     return config

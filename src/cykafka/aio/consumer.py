@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from cykafka import (
     Consumer,
@@ -20,19 +19,17 @@ from cykafka import (
 )
 from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
+from cykafka._core.client.leaving import Leaving
 from cykafka._core.consume.committing import Commit
 from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
 from cykafka._core.consume.lag import watermarks
-from cykafka._core.client.leaving import Leaving
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._async_with import AsyncWith
 from cykafka.aio._callbacks import adapt_callbacks, is_coroutine
+from cykafka.aio._member import AsyncMember
 from cykafka.aio._waiting import perform, until
 from cykafka.error import ClosedError
-
-log = logging.getLogger("cykafka")
 
 # After this many immediately available messages in a row, let the loop's other tasks run.
 _IN_A_ROW = 64
@@ -42,7 +39,7 @@ Found = TypeVar("Found")
 OnRebalance = Callable[["AsyncConsumer", list[TopicPartition]], object]
 
 
-class AsyncConsumer(AsyncWith):
+class AsyncConsumer(AsyncMember):
     """Reads records in an event loop, which wakes the coroutines that wait for them.
 
     A consumer belongs to one loop at a time: the loop of its first await. After that loop closes,
@@ -55,6 +52,8 @@ class AsyncConsumer(AsyncWith):
         As for :class:`cykafka.Consumer`. The callbacks run in the loop while a coroutine waits for
         messages or closes the consumer. They may be coroutine functions.
     """
+
+    _consumer: Consumer
 
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
         self._consumer = Consumer(adapt_callbacks(config, kwargs))
@@ -75,11 +74,6 @@ class AsyncConsumer(AsyncWith):
         self._failures: deque[Exception] = deque()
         # librdkafka leaves the group if the consumer does not poll within max.poll.interval.ms.
         self._poll_s = int(self._consumer.configuration()["max.poll.interval.ms"] or 0) / 3e3
-        self._is_closing = False
-        # The leave that close() started, and close()'s loop.
-        self._leaving: tuple[Leaving, asyncio.AbstractEventLoop] | None = None
-        # Whether the consumer has left its group in time, once it is closed.
-        self._has_left: bool | None = None
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer of {self._consumer!r}>"
@@ -233,7 +227,7 @@ class AsyncConsumer(AsyncWith):
                 self._in_a_row += 1
                 return message
         self._in_a_row = 0
-        return await self._wait_in_line(lambda: self._poll(), _is_message, timeout)
+        return await self._wait_in_line(self._poll, _is_message, timeout)
 
     async def _wait_in_line(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
@@ -524,64 +518,9 @@ class AsyncConsumer(AsyncWith):
         """
         if self._following is not None and self._following is asyncio.current_task():
             raise RuntimeError("a rebalance callback cannot close its consumer")
-        if self._is_closing:
-            self._end_abandoned_close()
-            await until(
-                self._watch,
-                lambda: self._has_left is not None or not self._is_closing,
-                bool,
-                timeout,
-            )
-            return bool(self._has_left)
-        loop = asyncio.get_running_loop()
-        self._watch.add(loop)  # while the consumer is open
-        self._is_closing = True
-        self._poll = self._refuse
-        has_left = False
-        try:
-            try:
-                leaving = Leaving(self._consumer, self._watch)
-            except BaseException:  # the consumer stays open
-                self._is_closing = False
-                self._poll = partial(self._consumer.poll, 0)
-                raise
-            self._leaving = leaving, loop
-            self._watch.wake_all()
-            has_left = await self._leave(leaving, timeout)
-            return has_left
-        finally:
-            self._watch.remove(loop)
-            if self._is_closing:
-                self._has_left = has_left
-            self._watch.wake_all()
+        return await super().close(timeout)
 
-    async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
-        loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
-        try:
-            while True:
-                left = None if end is None else max(0.0, end - loop.time())
-                try:
-                    has_left = await self._wait(leaving.step, bool, left)
-                    break
-                except Exception as error:  # a callback raised; the leave continues
-                    leaving.note(error)
-        except BaseException:
-            try:
-                self._end_leave(leaving)
-            except Exception as error:  # a cancellation takes precedence
-                log.warning("%r: a callback raised in close(): %r", self, error)
-            raise
-        self._end_leave(leaving)
-        return has_left
-
-    def _end_abandoned_close(self) -> None:
-        """Close at once if the first close() never ends, because its loop was closed."""
-        if self._has_left is None and self._leaving is not None and self._leaving[1].is_closed():
-            self._has_left = False
-            self._end_leave(self._leaving[0])
-
-    def _end_leave(self, leaving: Leaving) -> None:
+    def _end_leave(self, leaving: Leaving) -> bool:
         # Finish each rebalance, or the thread that completes the leave never ends.
         for rebalance in (self._current, *[waiting for _, waiting in self._rebalances]):
             if rebalance is not None:
@@ -589,14 +528,11 @@ class AsyncConsumer(AsyncWith):
         self._rebalances.clear()
         for failure in self._failures:
             leaving.note(failure)
-        leaving.finish()
+        return super()._end_leave(leaving)
 
     def _check_open(self) -> None:
         if self._is_closing:
-            self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise ClosedError("Consumer closed")
+            raise ClosedError("Consumer closed")
 
 
 class _Batches:

@@ -163,7 +163,7 @@ cdef class Leaving:
 
     def finish(self):
         """Close the consumer at once, then raise the callbacks' exceptions. If the consumer has
-        not left its group yet, a thread completes the leave."""
+        not left its group yet, a thread completes the leave. Returns whether it left in time."""
         cdef Handle consumer = self._consumer
         self._consumer = None
         if consumer is not None and consumer._generation == ck_runtime_generation:
@@ -172,3 +172,4 @@ cdef class Leaving:
             raised = self._member.end_leave(consumer, 0, self._raised)
             if raised is not None:
                 raise raised
+        return not self._member.overdue

@@ -10,6 +10,7 @@ cdef class ShareConsumer(Handle):
     cdef bint _listens
 
     cdef int poll_until(self, int64_t deadline) except -1
+    cdef object next_message(self, int64_t deadline)
     cdef list take_messages(self)
     cdef MessageBatch take_batch(self)
     cdef int acknowledge_rows(self, MessageBatch batch, int type, object rows) except -1

@@ -1,9 +1,10 @@
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self, overload
 
 from typing_extensions import disjoint_base
 
 from cykafka._core.batch import MessageBatch
+from cykafka._core.client.call import Call
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaException
 from cykafka._core.common.message import Message
@@ -41,3 +42,8 @@ class ShareConsumer(Handle):
     def close(self, timeout: None = None) -> None: ...
     @overload
     def close(self, timeout: float) -> bool: ...
+
+def next_message(consumer: ShareConsumer) -> Message | None: ...
+def commit(
+    consumer: ShareConsumer, timeout: float
+) -> Generator[Call, None, dict[TopicPartition, KafkaException | None]]: ...

@@ -18,8 +18,8 @@ from cykafka._core.clib.csrc cimport (
     ck_batch_t,
     ck_batch_unref,
     ck_call_keep,
-    ck_call_leave,
     ck_call_t,
+    ck_call_wait,
     ck_row_t,
     ck_runtime_generation,
     ck_share_acknowledge,
@@ -56,8 +56,8 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_topic_t,
     rd_kafka_type_t,
 )
+from cykafka._core.client.call cimport Call, new_step, run
 from cykafka._core.client.handle cimport Handle
-from cykafka._core.client.requests cimport new_call
 from cykafka._core.common.arguments cimport (
     NOW,
     SLICE,
@@ -376,27 +376,31 @@ cdef class ShareConsumer(Handle):
         cdef int64_t stops = self._stops
         while True:
             try:
-                self._membership.begin(self, True)
-                try:
-                    if self._membership.rest is None:
-                        self.poll_until(-1)
-                    if self._membership.rest is None:
-                        self._membership.rest = self.take_messages()
-                    message = self._membership.rest.pop() if self._membership.rest else None
-                    if not self._membership.rest:
-                        self._membership.rest = None
-                    if message is None:
-                        continue
-                finally:
-                    self._membership.end()
+                message = self.next_message(-1)
             except ClosedError:
                 if self._open_in == ck_runtime_generation and self._stops == stops:
                     raise  # a callback used another closed handle
                 raise StopIteration from None
-            error = message.error()
-            if error is None:
+            if message is not None:
                 return message
-            raise KafkaException(error)
+
+    cdef object next_message(self, int64_t deadline):
+        """Return the next message of the last poll. If it has none left, poll; None if that
+        returns nothing."""
+        self._membership.begin(self, True)
+        try:
+            if self._membership.rest is None:
+                self.poll_until(deadline)
+            if self._membership.rest is None:
+                self._membership.rest = self.take_messages()
+            message = self._membership.rest.pop() if self._membership.rest else None
+            if not self._membership.rest:
+                self._membership.rest = None
+        finally:
+            self._membership.end()
+        if message is not None and message.error() is not None:
+            raise KafkaException(message.error())
+        return message
 
     def _put_back(self, messages):
         """For subclasses: let the next call return these messages, because this one raises."""
@@ -661,37 +665,9 @@ cdef class ShareConsumer(Handle):
             The consumer is closed, or an iteration over the consumer has not returned all
             messages of the last poll, which implicit mode would accept.
         """
-        cdef ck_call_t *commit
-        cdef int i
         self._membership.begin(self, True)
         try:
-            ms = _seconds(timeout)
-            self.after_call()
-            self._refuse_unseen("commit_sync")
-            commit = new_call(CK_CALL_SHARE_COMMIT)
-            try:
-                commit.share = self._share
-                self.start_call(commit, ms)
-                self._membership.commit = commit
-                ck_call_keep(commit)
-                self.await_call(commit)
-                if self._membership.commit is commit:
-                    self._membership.drop_commit()
-                error = commit.error
-                commit.error = NULL
-                if error is not NULL:
-                    raise _exception_of(error)
-                results = {}
-                if commit.partitions is not NULL:
-                    for i in range(commit.partitions.cnt):
-                        err = commit.partitions.elems[i].err
-                        key = TopicPartition(commit.partitions.elems[i].topic.decode(),
-                                             commit.partitions.elems[i].partition)
-                        results[key] = KafkaException(KafkaError(<int>err)) if err else None
-            finally:
-                ck_call_leave(commit)
-            self.dispatch(NOW)
-            return results
+            return run(commit(self, timeout))
         finally:
             self._membership.end()
 
@@ -800,6 +776,49 @@ cdef class ShareConsumer(Handle):
         if self.begin_close(deadline):
             self._membership.close(self, deadline)
         return None if deadline < 0 else not self._membership.overdue
+
+
+def next_message(ShareConsumer consumer not None):
+    """The next message of an iteration, without waiting; None if there is none yet."""
+    return consumer.next_message(0)
+
+
+def commit(ShareConsumer consumer not None, timeout):
+    """ShareConsumer.commit_sync() as an operation."""
+    cdef ShareMembership membership = consumer._membership
+    cdef Call call
+    cdef ck_call_t *c
+    cdef int i
+    membership.begin(consumer, True)
+    try:
+        call = new_step(consumer, CK_CALL_SHARE_COMMIT, _seconds(timeout))
+        consumer.after_call()
+        consumer._refuse_unseen("commit_sync")
+        c = call.c
+        c.share = consumer._share
+        ck_call_keep(c)
+        membership.commit = c
+    finally:
+        membership.end()
+    try:
+        yield call
+    finally:
+        # After Ctrl-C it continues, and the next call waits for it.
+        if membership.commit is c and (not call.is_started() or ck_call_wait(c, 0)):
+            membership.drop_commit()
+    if c.error is not NULL:
+        error = c.error
+        c.error = NULL
+        raise _exception_of(error)
+    results = {}
+    if c.partitions is not NULL:
+        for i in range(c.partitions.cnt):
+            err = c.partitions.elems[i].err
+            key = TopicPartition(c.partitions.elems[i].topic.decode(),
+                                 c.partitions.elems[i].partition)
+            results[key] = KafkaException(KafkaError(<int>err)) if err else None
+    consumer.dispatch(NOW)
+    return results
 
 
 cdef int64_t _seconds(timeout) except? -2:
