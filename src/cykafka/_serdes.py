@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from cykafka._core.client.handle import Handle
@@ -15,6 +15,9 @@ from cykafka._core.client.handle import Handle
 CLUSTER_ID_S = 60.0
 
 _log = logging.getLogger("cykafka")
+
+# Yield the result of each call of a builder or serde, which cykafka.aio awaits, and get it back.
+Steps = Generator[Any, Any, None]
 
 
 class Serdes:
@@ -36,15 +39,18 @@ class Serdes:
     Raises
     ------
     ValueError
-        A serde and its builder are both given, or the builder does not return a pair.
+        A serde and its builder are both given.
     """
 
     def __init__(self, config: dict[str, Any], kind: str) -> None:
         if not isinstance(config, dict):
             raise TypeError(f"expected configuration dict, got {type(config).__name__}")
         self.config = dict(config)
+        self.key: Any = None
+        self.value: Any = None
+        self._builders: dict[str, Any] = {}
         self._owned: list[Any] = []
-        given = []
+        self._kind = kind
         for field in ("key", "value"):
             name = f"{field}.{kind}"
             serde = self.config.pop(name, None)
@@ -53,36 +59,31 @@ class Serdes:
                 raise ValueError(f"{name} and {name}.builder are mutually exclusive")
             if serde is not None and not callable(serde):
                 raise TypeError(f"{name}: expected a callable, got {type(serde).__name__}")
-            given.append((name, serde, builder))
-        try:
-            self.key, self.value = self._built(given)
-        except BaseException:
-            self.close_quietly()
-            raise
-
-    def _built(self, given: list[tuple[str, Any, Any]]) -> list[Any]:
-        serdes = []
-        whole = self.config
-        for name, serde, builder in given:
+            setattr(self, field, serde)
             if builder is not None:
-                made = builder.build(dict(whole), name.startswith("key"))
-                if not isinstance(made, tuple | list) or len(made) != 2:
-                    raise ValueError(
-                        f"{name}.builder: expected (serde, dict) from build(), "
-                        f"got {type(made).__name__}"
-                    )
-                serde, left = made
-                self._owned.append(serde)
-                if not isinstance(left, dict):
-                    raise ValueError(
-                        f"{name}.builder: expected a dict of the remaining configuration "
-                        f"from build(), got {type(left).__name__}"
-                    )
-                # Each builder gets the whole configuration. The client gets the properties that no
-                # builder has taken.
-                self.config = {key: left[key] for key in left if key in self.config}
-            serdes.append(serde)
-        return serdes
+                self._builders[field] = builder
+
+    def build(self) -> Steps:
+        """Steps that call the builders. Raise ValueError if one does not return a pair."""
+        whole = self.config
+        for field, builder in self._builders.items():
+            name = f"{field}.{self._kind}.builder"
+            made = yield builder.build(dict(whole), field == "key")
+            if not isinstance(made, tuple | list) or len(made) != 2:
+                raise ValueError(
+                    f"{name}: expected (serde, dict) from build(), got {type(made).__name__}"
+                )
+            serde, left = made
+            self._owned.append(serde)
+            if not isinstance(left, dict):
+                raise ValueError(
+                    f"{name}: expected a dict of the remaining configuration from build(), "
+                    f"got {type(left).__name__}"
+                )
+            # Each builder gets the whole configuration. The client gets the properties that no
+            # builder has taken.
+            self.config = {key: left[key] for key in left if key in self.config}
+            setattr(self, field, serde)
 
     def offer_cluster_id(self, client: Handle) -> None:
         """Give the serdes that accept it a function that returns the cluster's id."""
@@ -92,16 +93,18 @@ class Serdes:
             if callable(set_resolver):
                 set_resolver(resolver)
 
-    def close(self) -> None:
-        """Close all serdes that builders made; then raise the first error, if any."""
+    def closing(self, *names: str) -> Steps:
+        """Steps that close all serdes that builders made, by the first of these methods that each
+        has; then raise the first error, if any."""
         owned, self._owned = self._owned, []
         first: BaseException | None = None
         for serde in owned:
-            close = getattr(serde, "close", None)
-            if not callable(close):
+            closers = [getattr(serde, name, None) for name in names]
+            close = next(filter(callable, closers), None)
+            if close is None:
                 continue
             try:
-                close()
+                yield close()
             except BaseException as error:
                 if first is None:
                     first = error
@@ -110,12 +113,36 @@ class Serdes:
         if first is not None:
             raise first
 
+    def close(self) -> None:
+        """Close all serdes that builders made; then raise the first error, if any."""
+        _run(self.closing("close"))
+
     def close_quietly(self) -> None:
         """Close, and log errors instead of raising: another exception is being raised."""
         try:
             self.close()
         except Exception:
             _log.warning("Failed to close a serializer", exc_info=True)
+
+
+def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
+    """Return a client's serdes, after calling the builders."""
+    serdes = Serdes(config, kind)
+    try:
+        _run(serdes.build())
+    except BaseException:
+        serdes.close_quietly()
+        raise
+    return serdes
+
+
+def _run(steps: Steps) -> None:
+    try:
+        result = next(steps)
+        while True:
+            result = steps.send(result)
+    except StopIteration:
+        pass
 
 
 def _cluster_id_resolver(client: Handle) -> Callable[[], str]:

@@ -8,7 +8,7 @@ from cykafka._core.batch import MessageBatch
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.consume.consumer import Consumer
-from cykafka._serdes import Serdes
+from cykafka._serdes import open_serdes
 from cykafka.error import ConsumeError, KeyDeserializationError, ValueDeserializationError
 from cykafka.serialization import MessageField, SerializationContext
 
@@ -46,7 +46,7 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = Serdes(conf, "deserializer")
+        serdes = open_serdes(conf, "deserializer")
         try:
             super().__init__(serdes.config)
         except BaseException:

@@ -8,7 +8,7 @@ from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.model import Messages
 from cykafka._core.share.consumer import ShareConsumer
-from cykafka._serdes import Serdes
+from cykafka._serdes import open_serdes
 from cykafka.serialization import MessageField, SerializationContext
 
 __all__ = ["DeserializingShareConsumer"]
@@ -38,7 +38,7 @@ class DeserializingShareConsumer(ShareConsumer):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = Serdes(conf, "deserializer")
+        serdes = open_serdes(conf, "deserializer")
         try:
             super().__init__(serdes.config)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from cykafka._core.produce.producer import Producer
-from cykafka._serdes import Serdes
+from cykafka._serdes import open_serdes
 from cykafka.error import ClosedError, KeySerializationError, ValueSerializationError
 from cykafka.serialization import Headers, MessageField, SerializationContext
 
@@ -52,7 +52,7 @@ class SerializingProducer(Producer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = Serdes(conf, "serializer")
+        serdes = open_serdes(conf, "serializer")
         try:
             super().__init__(serdes.config)
         except BaseException:

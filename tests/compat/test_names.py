@@ -135,14 +135,6 @@ def test_names_marked_as_supported_exist(theirs: dict[str, Any]) -> None:
     assert run_surface("check", given=wanted) == {}
 
 
-def test_names_marked_as_later_do_not_exist() -> None:
-    rows = [row for row in ROWS if row.ours == "later" and row.section == f"{PACKAGE}.aio"]
-    later = {name: value for row in rows for name, value in names_of(row).items()}
-    assert len(later) > 5
-
-    assert run_surface("check", given=later).keys() == later.keys(), "the page is out of date"
-
-
 def test_modules_come_from_the_package_that_the_table_names() -> None:
     modules = {item: row.ours for row in ROWS if row.section == "Modules" for item in row.items}
     done = subprocess.run(

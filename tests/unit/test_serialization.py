@@ -118,20 +118,6 @@ def test_clients_are_in_the_modules_of_confluent_kafka(kafka: ModuleType, name: 
     assert getattr(kafka, name)[str, int] is not None
 
 
-@pytest.mark.ours
-@pytest.mark.parametrize(
-    "name",
-    ["AsyncDeserializingConsumer", "AsyncSerializingProducer"],
-)
-def test_asyncio_client_error_names_an_alternative(name: str) -> None:
-    aio = importlib.import_module("cykafka.aio")
-
-    with pytest.raises(ImportError, match=f"{name} yet: serialize before"):
-        getattr(aio, name)
-    with pytest.raises(AttributeError, match="Nothing"):
-        _ = aio.Nothing
-
-
 @pytest.mark.parametrize(
     ("name", "bases", "code"),
     [

@@ -8,12 +8,11 @@ closed.
 `AIOProducer` and `AIOConsumer` have the interface of confluent_kafka's classes.
 """
 
-from typing import TYPE_CHECKING, NoReturn
-
 from cykafka.aio.admin import AsyncAdminClient
 from cykafka.aio.confluent import AIOConsumer, AIOProducer
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.aio.producer import AsyncProducer
+from cykafka.aio.serializing import AsyncDeserializingConsumer, AsyncSerializingProducer
 from cykafka.aio.share_consumer import AsyncShareConsumer
 
 __all__ = [
@@ -21,20 +20,8 @@ __all__ = [
     "AIOProducer",
     "AsyncAdminClient",
     "AsyncConsumer",
+    "AsyncDeserializingConsumer",
     "AsyncProducer",
+    "AsyncSerializingProducer",
     "AsyncShareConsumer",
 ]
-
-_TO_COME = ("AsyncDeserializingConsumer", "AsyncSerializingProducer")
-
-
-# With __getattr__, type checkers would accept any name.
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> NoReturn:
-        if name in _TO_COME:
-            raise ImportError(
-                f"cykafka has no {name} yet: serialize before AsyncProducer.produce(), and "
-                "deserialize after AsyncConsumer.poll()"
-            )
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
