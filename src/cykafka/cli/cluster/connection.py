@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter, validators
 
-from cykafka import Consumer, KafkaError, KafkaException, Producer
+from cykafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
 from cykafka.cli.cluster import profiles
 from cykafka.cli.terminal.failures import Failed, UsageError, reason
 from cykafka.cli.terminal.parameters import plain
@@ -215,6 +215,16 @@ class Brokers:
         """
         return self._made(Consumer, properties)
 
+    def share_consumer(self, **properties: Any) -> ShareConsumer:
+        """Create a share consumer. `properties` take precedence over the user's.
+
+        Raises
+        ------
+        UsageError
+            librdkafka rejects the configuration.
+        """
+        return self._made(ShareConsumer, properties)
+
     def admin(self, **properties: Any) -> AdminClient:
         """Create an administrative client. `properties` take precedence over the user's.
 
@@ -244,7 +254,7 @@ class Brokers:
             self.tell(f"cannot reach any broker; retrying{cause}")
 
     def metadata(
-        self, client: Producer | Consumer | AdminClient, topic: str | None = None
+        self, client: Producer | Consumer | ShareConsumer | AdminClient, topic: str | None = None
     ) -> ClusterMetadata:
         """Wait until a broker responds, and return the metadata of one topic or all topics.
 

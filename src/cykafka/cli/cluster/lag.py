@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,13 @@ from cykafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
+    KafkaException,
     TopicPartition,
 )
 from cykafka.admin import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
+    GroupMetadata,
     MemberDescription,
     OffsetSpec,
 )
@@ -26,6 +29,7 @@ __all__ = [
     "describe_groups",
     "find_positions",
     "list_groups",
+    "list_other_groups",
     "read_committed",
     "sum_positions",
 ]
@@ -69,6 +73,27 @@ def list_groups(
     for error in answer.errors or ():
         outcomes.fail("list the groups of a broker", reason(error))
     return {listing.group_id: listing for listing in sorted(answer.valid or (), key=_group_id)}
+
+
+def list_other_groups(
+    cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
+) -> list[str]:
+    """Return the names of share groups and streams groups, sorted. librdkafka's newer requests
+    omit them, and no request of it tells one kind from the other."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            listed = cluster.admin.list_groups(timeout=cluster.timeout)
+        except KafkaException as error:
+            outcomes.fail("list the share groups", reason(error))
+            return []
+    names = {group.id or "" for group in listed if _is_other(group)}
+    return sorted(names.difference(known))
+
+
+def _is_other(group: GroupMetadata) -> bool:
+    """Whether the broker describes the group as one that is not classic. This includes KIP-848."""
+    return group.state == "Dead" and not group.protocol_type
 
 
 def _group_id(listing: ConsumerGroupListing) -> str:

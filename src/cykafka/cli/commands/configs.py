@@ -29,7 +29,7 @@ from cykafka.cli.cluster.administration import (
     select,
 )
 from cykafka.cli.cluster.connection import ConnectionOptions
-from cykafka.cli.cluster.lag import list_groups
+from cykafka.cli.cluster.lag import list_groups, list_other_groups
 from cykafka.cli.cluster.profiles import resolve
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, UsageError, reason
 from cykafka.cli.terminal.parameters import Names, plain
@@ -189,7 +189,9 @@ def _resources(
     if names and not any(sign in name for name in names for sign in "*?["):
         # A group may have a configuration before its first member.
         return list(dict.fromkeys(names))
-    return select(names, list(list_groups(cluster, outcomes)), "group")
+    groups = list_groups(cluster, outcomes)
+    others = list_other_groups(cluster, outcomes, groups)
+    return select(names, sorted([*groups, *others]), "group")
 
 
 @configs.command

@@ -15,12 +15,13 @@ from cyclopts import Group, Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 
-from cykafka import Consumer, KafkaError, MessageBatch
+from cykafka import Consumer, KafkaError, MessageBatch, ShareConsumer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
 from cykafka.cli.records import line_formats
 from cykafka.cli.records.line_formats import Format
 from cykafka.cli.records.places import Place, parse_place, spans
 from cykafka.cli.records.reading import Member, follow, to_the_end
+from cykafka.cli.records.sharing import ShareMember
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numbers, plain
@@ -34,7 +35,8 @@ HELP_EPILOGUE = (
     "* ``cykafka consume orders -o -10 -e``\n"
     "* ``cykafka consume orders -o @-1h --until @now --json``\n"
     "* ``cykafka consume orders -f '%p %o %k: %s\\n'``\n"
-    "* ``cykafka consume orders payments -G billing``\n\n"
+    "* ``cykafka consume orders payments -G billing``\n"
+    "* ``cykafka consume jobs --share-group workers --json``\n\n"
     f"tokens of --format: {line_formats.TOKENS}\n\n" + EXIT_STATUS_HELP
 )
 
@@ -58,6 +60,10 @@ class ConsumeOptions:
     """only these partitions, such as 0,2-4; repeatable"""
     group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
+    share_group: Annotated[
+        str | None, option("--share-group", group=_WHERE, metavar="NAME")
+    ] = None
+    """share the records with the share group's other members, and accept what was printed"""
     count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
     """exit after N records"""
     key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
@@ -108,22 +114,33 @@ def consume(
         the topics; with -G, one that begins with ^ is a regular expression
     """
     options = options or ConsumeOptions()
+    _check_groups(options)
     start, until = _places(options)
     form, terminator = _format(options)
     wanted = _partitions(options)
-    brokers = (connection or Connection()).brokers({"auto.offset.reset": "earliest"})
+    defaults = {} if options.share_group else {"auto.offset.reset": "earliest"}
+    brokers = (connection or Connection()).brokers(defaults)
     limits = _Limits(
         options.count,
         None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
     )
     interrupts = Interrupts()
     finished_at: float | None = None
-    consumer = brokers.consumer(**_properties(options, start, brokers))
+    consumer: Consumer | ShareConsumer
+    if options.share_group is not None:
+        consumer = brokers.share_consumer(**{
+            "group.id": options.share_group, "share.acknowledgement.mode": "explicit",
+        })  # fmt: skip
+    else:
+        consumer = brokers.consumer(**_properties(options, start, brokers))
     try:
         partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
-        member = None
+        member: Member | ShareMember | None = None
         total = None
-        if options.group is not None:
+        if isinstance(consumer, ShareConsumer):
+            member = ShareMember(consumer, list(dict.fromkeys(topics)), brokers.timeout, _warn)
+            batches = member.batches()
+        elif options.group is not None:
             member = Member(consumer, list(dict.fromkeys(topics)), options.exit, brokers.timeout)
             batches = member.batches()
         else:
@@ -156,6 +173,31 @@ def _warn(text: str) -> None:
 # -- options
 
 
+def _check_groups(options: ConsumeOptions) -> None:
+    """Refuse options that have no meaning with a group."""
+    for flag, name in (("-G", options.group), ("--share-group", options.share_group)):
+        if name is not None and not name.strip():
+            raise UsageError(f"{flag}: the group name must not be blank")
+    if options.share_group is None:
+        return
+    if options.group is not None:
+        raise UsageError("-G and --share-group cannot be combined")
+    if options.offset is not None:
+        raise UsageError(
+            "-o cannot be combined with --share-group: cykafka configs alter group "
+            f"{options.share_group} --set share.auto.offset.reset=earliest sets where it begins"
+        )
+    if options.until is not None or options.exit or options.partition:
+        raise UsageError(
+            "--share-group cannot be combined with -e, --until or -p: the group decides which "
+            "records it delivers; -c ends after a number of records"
+        )
+    if options.key is not None:
+        raise UsageError(
+            "--share-group cannot be combined with -k: the group would lose the other records"
+        )
+
+
 def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
     try:
         default = "beginning" if options.group is None else "stored"
@@ -171,8 +213,6 @@ def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
     if until is not None and until.kind in ("beginning", "stored"):
         raise UsageError(f"--until: expected end, N, -N or @TIME, got {until.kind}")
     if options.group is not None:
-        if not options.group.strip():
-            raise UsageError("-G: the group name must not be blank")
         if start.kind not in ("beginning", "end", "stored"):
             raise UsageError("-o: with -G the group's offsets decide; use beginning or end")
         if until is not None or options.partition:
@@ -235,7 +275,7 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
 
 def _known(
     brokers: Brokers,
-    consumer: Consumer,
+    consumer: Consumer | ShareConsumer,
     topics: Iterable[str],
     wanted: set[int] | None,
     in_group: bool,
@@ -250,6 +290,8 @@ def _known(
     found = []
     for topic in dict.fromkeys(topics):
         if topic.startswith("^"):
+            if isinstance(consumer, ShareConsumer):
+                raise UsageError(f"{topic!r}: share groups have no regular expressions")
             if not in_group:
                 raise UsageError(f"{topic!r}: regular expressions need a group: -G NAME")
             continue
@@ -273,7 +315,7 @@ def _known(
 
 def _print_all(
     batches: Iterable[MessageBatch],
-    member: Member | None,
+    member: Member | ShareMember | None,
     form: Format,
     terminator: bytes,
     limits: _Limits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
@@ -20,7 +20,7 @@ from cykafka import (
     KafkaException,
     TopicPartition,
 )
-from cykafka.admin import ConsumerGroupDescription, ConsumerGroupListing
+from cykafka.admin import ConfigEntry, ConsumerGroupDescription, ConsumerGroupListing
 from cykafka.cli.cluster.administration import (
     Cluster,
     DryRun,
@@ -39,9 +39,11 @@ from cykafka.cli.cluster.lag import (
     describe_groups,
     find_positions,
     list_groups,
+    list_other_groups,
     read_committed,
     sum_positions,
 )
+from cykafka.cli.commands.configs import describe_all
 from cykafka.cli.commands.reset import reset
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.terminal.output import json_line, show, table
@@ -52,7 +54,7 @@ __all__ = ["groups"]
 
 groups = App(
     name="groups",
-    help="Show consumer groups and their lag, and move their offsets.",
+    help="Show groups and their lag, and move their offsets.",
     help_epilogue=EXIT_STATUS_HELP,
 )
 groups.command(reset)
@@ -61,14 +63,19 @@ _State = Literal["preparing-rebalancing", "completing-rebalancing", "stable", "d
 _Type = Literal["consumer", "classic"]
 
 
+# What is known of a group that is neither classic nor of KIP-848.
+_OTHER = "share/streams"
+
+
 def find_groups(
     cluster: Cluster,
     patterns: Sequence[str],
     outcomes: Outcomes,
     states: Iterable[str] = (),
     types: Iterable[str] = (),
-) -> list[ConsumerGroupListing]:
-    """Return the matching groups, by name.
+) -> tuple[list[ConsumerGroupListing], list[str]]:
+    """Return the matching consumer groups, and the names of the matching share and streams groups,
+    which have none of these states and types.
 
     Raises
     ------
@@ -78,7 +85,20 @@ def find_groups(
     wanted_states = {ConsumerGroupState[name.replace("-", "_").upper()] for name in states}
     wanted_types = {ConsumerGroupType[name.upper()] for name in types}
     found = list_groups(cluster, outcomes, wanted_states or None, wanted_types or None)
-    return [found[name] for name in select(patterns, list(found), "group")]
+    others = []
+    if not wanted_states and not wanted_types:
+        others = list_other_groups(cluster, outcomes, found)
+    chosen = select(patterns, sorted([*found, *others]), "group")
+    return (
+        [found[name] for name in chosen if name in found],
+        [name for name in chosen if name not in found],
+    )
+
+
+def _refuse(others: Iterable[str], action: str, outcomes: Outcomes) -> None:
+    """Report groups that have no committed offsets."""
+    for name in others:
+        outcomes.fail(f"{action} of group {name}", "it is no consumer group")
 
 
 @groups.command(name="list")
@@ -89,9 +109,10 @@ def list_(
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
-    """List consumer groups with their state and type.
+    """List groups with their state and type.
 
-    The type is consumer for the protocol of KIP-848, and classic for the older one.
+    The type is consumer for the protocol of KIP-848, classic for the older one, and share/streams
+    for share groups and groups of Kafka Streams, whose state librdkafka cannot read.
 
     Parameters
     ----------
@@ -104,14 +125,18 @@ def list_(
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found = find_groups(cluster, patterns, outcomes, state, type_)
-    rows = [(group.group_id, word(group.state), word(group.type)) for group in found]
+        found, others = find_groups(cluster, patterns, outcomes, state, type_)
+    rows: list[tuple[str, str | None, str]] = [(name, None, _OTHER) for name in others]
+    rows += [(group.group_id, word(group.state), word(group.type)) for group in found]
+    rows.sort()
     return outcomes.show(("group", "state", "type"), rows, as_json=json)
 
 
 @groups.command
 def describe(*patterns: str, json: Json = False, connection: ConnectionOptions = None) -> int:
     """Show members, assignments, committed offsets and the lag of groups.
+
+    Of share groups it shows the configuration (share.*), which cykafka configs alter changes.
 
     Parameters
     ----------
@@ -120,13 +145,19 @@ def describe(*patterns: str, json: Json = False, connection: ConnectionOptions =
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        names = [group.group_id for group in find_groups(cluster, patterns, outcomes)]
+        listed, others = find_groups(cluster, patterns, outcomes)
+        names = [group.group_id for group in listed]
         descriptions = describe_groups(cluster, names, outcomes)
         found = find_positions(cluster, list(descriptions), descriptions, outcomes)
+        configs = describe_all(cluster, "group", others, outcomes)
     for number, (name, group) in enumerate(descriptions.items()):
         if number and not json:
             print()
         _show_group(group, [position for position in found if position.group == name], json)
+    for number, name in enumerate(others, len(descriptions)):
+        if number and not json:
+            print()
+        _show_other(name, configs.get(name, {}), json)
     return outcomes.status
 
 
@@ -181,6 +212,16 @@ def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bo
         show(_MEMBER_COLUMNS, members)
     if offsets:
         show(_OFFSET_COLUMNS, offsets)
+
+
+def _show_other(name: str, configs: Mapping[str, ConfigEntry], json: bool) -> None:
+    """Show a share group or a streams group."""
+    found = {key: entry.value for key, entry in sorted(configs.items()) if key.startswith("share.")}
+    if json:
+        print(json_line({"group": name, "state": None, "type": _OTHER, "configs": found}))
+        return
+    print(printable(f"group {name}: type {_OTHER}"))
+    show(("config", "value"), list(found.items()))
 
 
 # -- lag
@@ -250,7 +291,10 @@ def _lag_rows(
     cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
 ) -> list[tuple[Any, ...]]:
     """Return the lag per group and topic; a group without partitions has a row without a topic."""
-    names = [group.group_id for group in find_groups(cluster, patterns, outcomes)]
+    listed, others = find_groups(cluster, patterns, outcomes)
+    if patterns:
+        _refuse(others, "read the lag", outcomes)
+    names = [group.group_id for group in listed]
     descriptions = describe_groups(cluster, names, outcomes)
     by_group: dict[str, dict[str | None, list[Position]]] = {name: {} for name in descriptions}
     for position in find_positions(cluster, list(descriptions), descriptions, outcomes):
@@ -316,8 +360,10 @@ def delete(
     need_consent("delete groups", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found = [group.group_id for group in find_groups(cluster, names, outcomes)]
+        listed, others = find_groups(cluster, names, outcomes)
+        found = [group.group_id for group in listed]
         offsets = read_committed(cluster, found, outcomes)
+        found += others
         counts = {name: len(offsets.get(name, ())) for name in found}
         if not dry_run:
             losses = [
@@ -355,7 +401,7 @@ def delete_offsets(
     need_consent("delete offsets", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        find_groups(cluster, [group], outcomes)
+        _refuse(find_groups(cluster, [group], outcomes)[1], "delete offsets", outcomes)
         before = read_committed(cluster, [group], outcomes).get(group, {})
         counts = cluster.counts()
         for partition in before:  # a deleted topic may still have committed offsets
