@@ -52,9 +52,7 @@ def consume(cluster: Any, *arguments: str) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def test_members_print_each_record_once(
-    cluster: Any, jobs: str, workers: str
-) -> None:
+def test_members_print_each_record_once(cluster: Any, jobs: str, workers: str) -> None:
     assert consume(cluster, jobs, "--share-group", workers, "-c", "4") == [0, 1, 2, 3]
     # The records after the fourth were released.
     rest = consume(cluster, jobs, "--share-group", workers, "-c", "6")

@@ -163,7 +163,8 @@ HANDLES: dict[str, tuple[type, Callable[[], Any]]] = {
     "deserializing consumer": (cykafka.DeserializingConsumer, open_deserializing),
     "share consumer": (cykafka.ShareConsumer, open_share_consumer),
     "deserializing share consumer": (
-        cykafka.DeserializingShareConsumer, open_deserializing_share_consumer,
+        cykafka.DeserializingShareConsumer,
+        open_deserializing_share_consumer,
     ),
     "batch": (cykafka.MessageBatch, open_batch),
     "admin client": (cykafka.admin.AdminClient, open_admin),

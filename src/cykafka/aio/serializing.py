@@ -1,4 +1,4 @@
-"""AsyncSerializingProducer and AsyncDeserializingConsumer: confluent_kafka's clients for objects."""
+"""AsyncSerializingProducer and AsyncDeserializingConsumer: confluent_kafka's, for objects."""
 
 from __future__ import annotations
 

@@ -126,7 +126,9 @@ def test_serialization_errors(run: Run, quick: dict[str, Any], topic: str) -> No
 
     async def main() -> None:
         for field, error in (("key", KeySerializationError), ("value", ValueSerializationError)):
-            async with AsyncSerializingProducer({**quick, f"{field}.serializer": fail}) as producer:
+            async with AsyncSerializingProducer(
+                {**quick, f"{field}.serializer": fail}
+            ) as producer:
                 with pytest.raises(error, match="bad"):
                     await producer.produce(topic, "k", "v")
                 with pytest.raises(TypeError, match="topic"):

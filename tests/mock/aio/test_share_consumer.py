@@ -27,9 +27,7 @@ MakeShare = Callable[..., AsyncShareConsumer]
 def sharing() -> Iterator[MockCluster]:
     """A cluster whose share groups begin at the first record, with frequent heartbeats."""
     with MockCluster() as cluster:
-        cluster.configure_share_groups(
-            auto_offset_reset="earliest", heartbeat_interval_ms=100
-        )
+        cluster.configure_share_groups(auto_offset_reset="earliest", heartbeat_interval_ms=100)
         yield cluster
 
 
@@ -77,9 +75,7 @@ def test_batches_end_with_the_close(run: Run, make: MakeShare, send: Callable[..
         values: list[bytes] = []
         async for batch in consumer.batches():
             values += batch.values()
-            assert await consumer.commit() == {
-                TopicPartition(consumer.subscription()[0], 0): None
-            }
+            assert await consumer.commit() == {TopicPartition(consumer.subscription()[0], 0): None}
             if len(values) == 100:
                 asyncio.get_running_loop().call_soon(asyncio.create_task, consumer.close())
         assert values == [b"%d" % number for number in range(100)]
@@ -88,9 +84,7 @@ def test_batches_end_with_the_close(run: Run, make: MakeShare, send: Callable[..
     run(main())
 
 
-def test_messages_end_with_the_close(
-    run: Run, make: MakeShare, send: Callable[..., None]
-) -> None:
+def test_messages_end_with_the_close(run: Run, make: MakeShare, send: Callable[..., None]) -> None:
     async def main() -> None:
         async with make() as consumer:
             send(b"a", b"b", b"c")

@@ -11,4 +11,3 @@ cdef class Consumer(Handle):
     cdef Progress _progress
     cdef Membership _membership
     cdef Fetcher _fetcher
-

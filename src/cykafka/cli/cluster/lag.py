@@ -75,9 +75,7 @@ def list_groups(
     return {listing.group_id: listing for listing in sorted(answer.valid or (), key=_group_id)}
 
 
-def list_other_groups(
-    cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
-) -> list[str]:
+def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]) -> list[str]:
     """Return the names of share groups and streams groups, sorted. librdkafka's newer requests
     omit them, and no request of it tells one kind from the other."""
     with warnings.catch_warnings():

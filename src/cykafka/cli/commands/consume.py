@@ -60,9 +60,9 @@ class ConsumeOptions:
     """only these partitions, such as 0,2-4; repeatable"""
     group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
-    share_group: Annotated[
-        str | None, option("--share-group", group=_WHERE, metavar="NAME")
-    ] = None
+    share_group: Annotated[str | None, option("--share-group", group=_WHERE, metavar="NAME")] = (
+        None
+    )
     """share the records with the share group's other members, and accept what was printed"""
     count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
     """exit after N records"""

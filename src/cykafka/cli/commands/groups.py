@@ -216,7 +216,9 @@ def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bo
 
 def _show_other(name: str, configs: Mapping[str, ConfigEntry], json: bool) -> None:
     """Show a share group or a streams group."""
-    found = {key: entry.value for key, entry in sorted(configs.items()) if key.startswith("share.")}
+    found = {
+        key: entry.value for key, entry in sorted(configs.items()) if key.startswith("share.")
+    }
     if json:
         print(json_line({"group": name, "state": None, "type": _OTHER, "configs": found}))
         return
