@@ -140,7 +140,8 @@ CK_EXPORT ck_arrow_result_t ck_arrow_headers(const ck_arrow_view_t *view,
 
 /* ---- Building ---- */
 
-/* The columns of Spark's Kafka source, with its names and types. */
+/* The columns of Spark's Kafka source, with its names and types; and one of share groups,
+ * which comes last. */
 typedef enum ck_arrow_name_e {
         CK_ARROW_KEY = 0,        /* binary */
         CK_ARROW_VALUE,          /* binary */
@@ -151,6 +152,7 @@ typedef enum ck_arrow_name_e {
         CK_ARROW_TIMESTAMP_TYPE, /* int32: -1 none, 0 the producer's, 1 the broker's */
         CK_ARROW_HEADERS, /* list<element: struct<key: string, value: binary>>; null if
                              none */
+        CK_ARROW_DELIVERY_COUNT, /* int32: of a share group, or -1 */
         CK_ARROW_NAME__CNT
 } ck_arrow_name_t;
 

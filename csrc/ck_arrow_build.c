@@ -263,11 +263,17 @@ static inline int ck_arrow_put_int32(struct ArrowArray *array,
         if (!numbers)
                 return ENOMEM;
         numbers += block->done;
-        for (i = 0; i < block->cnt; i++)
-                numbers[i] = name == CK_ARROW_PARTITION
-                                 ? block->rows[i].partition
-                                 : block->rows[i].timestamp_type -
-                                       (int32_t)RD_KAFKA_TIMESTAMP_CREATE_TIME;
+        for (i = 0; i < block->cnt; i++) {
+                const ck_row_t *row = &block->rows[i];
+
+                if (name == CK_ARROW_PARTITION)
+                        numbers[i] = row->partition;
+                else if (name == CK_ARROW_DELIVERY_COUNT)
+                        numbers[i] = row->delivery_count;
+                else
+                        numbers[i] = row->timestamp_type -
+                                     (int32_t)RD_KAFKA_TIMESTAMP_CREATE_TIME;
+        }
         return 0;
 }
 
@@ -395,6 +401,8 @@ static int ck_arrow_put(struct ArrowArray *array, ck_arrow_name_t name,
                 return ck_arrow_put_int32(array, block, CK_ARROW_PARTITION);
         case CK_ARROW_TIMESTAMP_TYPE:
                 return ck_arrow_put_int32(array, block, CK_ARROW_TIMESTAMP_TYPE);
+        case CK_ARROW_DELIVERY_COUNT:
+                return ck_arrow_put_int32(array, block, CK_ARROW_DELIVERY_COUNT);
         case CK_ARROW_OFFSET:
                 return ck_arrow_put_int64(array, block, CK_ARROW_OFFSET);
         case CK_ARROW_TIMESTAMP:

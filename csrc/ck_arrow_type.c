@@ -17,6 +17,7 @@ static const struct ck_arrow_type_s {
     [CK_ARROW_TIMESTAMP] = {"timestamp", "tsu:UTC"},
     [CK_ARROW_TIMESTAMP_TYPE] = {"timestampType", "i"},
     [CK_ARROW_HEADERS] = {"headers", "+l"},
+    [CK_ARROW_DELIVERY_COUNT] = {"deliveryCount", "i"},
 };
 
 const char *ck_arrow_name(ck_arrow_name_t name) {

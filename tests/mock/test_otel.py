@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from cykafka import KafkaError, KafkaException, Message
-from cykafka.otel import TracedConsumer, TracedProducer
+from cykafka.otel import TracedConsumer, TracedProducer, TracedShareConsumer
 from cykafka.serialization import StringSerializer
 
 MakeTracedProducer = Callable[..., TracedProducer]
@@ -663,6 +663,49 @@ def test_commit_has_a_span(traced_consumer: MakeTracedConsumer, spans: Spans, to
     assert (committed.kind, committed.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
     assert attributes(committed)["messaging.operation.type"] == "settle"
     assert attributes(failed)["error.type"] == "_NO_OFFSET"
+
+
+def test_share_consumer_has_the_spans_of_a_consumer(
+    cluster: Any, traced_producer: MakeTracedProducer, provider: TracerProvider, spans: Spans,
+    unique: Unique,
+) -> None:  # fmt: skip
+    from cykafka import ShareConsumer
+
+    topic, group = unique("shared"), unique("group")
+    cluster.create_topic(topic, 1)
+    inner = ShareConsumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "log_level": 3}
+    )
+    with TracedShareConsumer(inner, tracer_provider=provider) as consumer:
+        consumer.subscribe([topic])
+        producer = traced_producer()
+        seen: list[Message] = []
+        # The group begins at the end of the topic: at the records sent after its first fetch.
+        while not seen:
+            producer.produce(topic, "x")
+            producer.flush(WAIT_S)
+            seen += consumer.poll(0.2)
+        with consumer.processing(seen):
+            consumer.commit_sync()
+        producer.produce(topic, "y")
+        producer.flush(WAIT_S)
+        batch = consumer.consume_batch(WAIT_S)
+        producer.produce(topic, "z")
+        producer.flush(WAIT_S)
+        next(consumer)
+    assert len(batch) >= 1
+
+    sent = {span.context.span_id for span in spans("send")}
+    first, second, third = spans("poll")
+    for poll in (first, second, third):
+        assert poll.name == f"poll {topic}"
+        assert set(linked(poll)) <= sent
+        assert attributes(poll)["messaging.consumer.group.name"] == group
+    assert attributes(second)["messaging.batch.message_count"] == len(batch)
+    assert "messaging.batch.message_count" not in attributes(third)
+    assert [span.name for span in spans("process")] == [f"process {topic}"]
+    (commit,) = spans("commit")
+    assert attributes(commit)["messaging.operation.type"] == "settle"
 
 
 def test_serializing_producer_is_traced_in_the_order_of_producer(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fixture_types import RunScript
 from live import live_before
@@ -25,6 +26,7 @@ from cykafka import (
 )
 from cykafka.error import ClosedError
 from cykafka.serialization import StringDeserializer
+from cykafka.stats import Statistics, parse
 from cykafka.testing import MockCluster, live_handles
 
 pytestmark = pytest.mark.ours
@@ -599,3 +601,45 @@ def test_deserializing_consumer_marks_what_it_cannot_read(
     assert error is not None
     assert error.code() == KafkaError._VALUE_DESERIALIZATION
     assert second.value() == b"\xff"
+
+
+# -- columns, statistics
+
+
+def test_delivery_counts_go_to_arrow(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    send(place, b"a", b"b")
+    consumer = make_share({"share.acknowledgement.mode": "explicit"})
+    consumer.subscribe([place])
+    batch = consumer.consume_batch(WAIT_S)
+    consumer.acknowledge(batch, AcknowledgeType.RELEASE)
+    again = consumer.consume_batch(WAIT_S)
+    consumer.acknowledge(again)
+
+    rows = pa.table(again.select("value", "deliveryCount")).to_pylist()
+    assert rows == [
+        {"value": value, "deliveryCount": count}
+        for value, count in zip(again.values(), again.delivery_counts, strict=True)
+    ]
+    assert {row["deliveryCount"] for row in rows} == {2}
+    assert "deliveryCount" not in pa.schema(again).names  # the columns are Spark's
+
+
+def test_statistics_know_a_share_consumer(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    seen: list[Statistics] = []
+    send(place, b"a", b"b")
+    consumer = make_share(
+        {"statistics.interval.ms": 50, "stats_cb": lambda json: seen.append(parse(json))}
+    )
+    consumer.subscribe([place])
+    assert len(consumer.poll(WAIT_S)) == 2
+    deadline = time.monotonic() + WAIT_S
+    while not (seen and seen[-1].topics[place].partitions[0].records_received == 2):
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    group = seen[-1].group
+    assert group is not None
+    assert (group.state, group.assigned_partitions) == ("up", 1)

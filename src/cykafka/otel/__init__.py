@@ -28,5 +28,6 @@ except ModuleNotFoundError as error:
 
 from cykafka.otel._consumer import TracedConsumer
 from cykafka.otel._producer import TracedProducer
+from cykafka.otel._share_consumer import TracedShareConsumer
 
-__all__ = ["TracedConsumer", "TracedProducer"]
+__all__ = ["TracedConsumer", "TracedProducer", "TracedShareConsumer"]

@@ -35,7 +35,7 @@ from cykafka._core.common.arguments cimport plain_str
 
 _NAMES = {ck_arrow_name(<ck_arrow_name_t>i).decode(): i for i in range(CK_ARROW_NAME__CNT)}
 
-# All columns except the headers, which come last.
+# Spark's columns, which come first, without the headers.
 cdef ck_arrow_name_t _DEFAULT[CK_ARROW_HEADERS]
 cdef size_t _i
 for _i in range(CK_ARROW_HEADERS):
@@ -114,8 +114,9 @@ cdef class ArrowExport:
         ----------
         *columns : str, or one iterable of str
             One or more of ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``,
-            ``timestampType`` and ``headers`` (``list<element: struct<key: string, value:
-            binary>>``, null for a record without headers). Only these columns are copied.
+            ``timestampType``, ``headers`` (``list<element: struct<key: string, value: binary>>``,
+            null for a record without headers) and ``deliveryCount`` (``int32``, -1 for records
+            that do not come from a share group). Only these columns are copied.
 
         Returns
         -------
