@@ -13,7 +13,14 @@ from typing import Self
 
 from _floor import BenchmarkError
 from cykafka import Consumer, TopicPartition
-from cykafka.admin import AdminClient, NewTopic
+from cykafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from cykafka.testing import KafkaCluster
 
 TIMEOUT = 30.0
@@ -56,6 +63,10 @@ class Broker:
     def fresh(self, topic: str, partitions: int) -> Iterator[str]:
         """A context manager: a topic for one publishing process. Yields its name."""
         raise NotImplementedError
+
+    def share_group(self) -> str:
+        """The name of a new share group, which begins at the first record."""
+        raise BenchmarkError(f"the {self.name} broker has no share groups")
 
     def end_offsets(self, topic: str, partitions: int) -> int:
         """The sum of the partitions' end offsets. Waits for the leaders of a new topic."""
@@ -157,6 +168,15 @@ class RealBroker(Broker):
         # Until the partitions are served, Java's idempotent producer may get stuck: a broker
         # refuses its first batch and takes the second one.
         self.end_offsets(topic, partitions)
+
+    def share_group(self) -> str:
+        name = f"bench-{next(self._numbers)}-{time.time_ns()}"
+        earliest = ConfigEntry(
+            "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
+        )
+        group = ConfigResource(ResourceType.GROUP, name, incremental_configs=[earliest])
+        self._admin.incremental_alter_configs([group])[group].result(timeout=TIMEOUT)
+        return name
 
     def _delete(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result(timeout=TIMEOUT)

@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SOURCES = HERE / "floor"
 BUILD = HERE / "build"
-PROGRAMS = ("produce", "publish", "round_trip", "consume", "mock_broker")
+PROGRAMS = ("produce", "publish", "round_trip", "consume", "share", "mock_broker")
 PREFIX_VARIABLE = "CYKAFKA_LIBRDKAFKA_PREFIX"
 
 # Runs in a process that imports the module, and prints the shared library that it really uses.

@@ -127,6 +127,8 @@ class Kind:
         The default shapes, the simplest first.
     brokers : tuple of str
         The brokers that it runs on.
+    in_share_group : bool
+        Each process reads the topic as the only member of a new share group.
     most_rounds : int
         The maximum of rounds, for a kind that takes long and varies little.
     """
@@ -142,6 +144,7 @@ class Kind:
     reads: bool = False
     measure: str = "messages"
     brokers: tuple[str, ...] = BROKERS
+    in_share_group: bool = False
     most_rounds: int = 1_000
 
     @property

@@ -158,6 +158,8 @@ def run(
     given = nullcontext(topic) if reads else broker.fresh(topic, work.partitions)
     with given as name:
         config = {"bootstrap.servers": broker.bootstrap_servers, **case.kind.config}
+        if case.kind.in_share_group:
+            config["group.id"] = broker.share_group()
         before = 0 if reads else broker.end_offsets(name, work.partitions)
         try:
             done = subprocess.run(

@@ -42,6 +42,8 @@ END_C = Contender(C, "produce, consumer_poll", "round_trip:end_to_end")
 CONSUME_C = Contender(C, "consume_batch_queue", "consume:consume")
 HEADERS_IN_C = Contender(C, "consume_batch_queue, headers", "consume:headers")
 POLL_C = Contender(C, "consumer_poll", "consume:poll")
+SHARE_C = Contender(C, "share_poll", "share:read")
+ACKNOWLEDGE_C = Contender(C, "share_poll, share_acknowledge", "share:acknowledge")
 PREFETCHED_C = Contender(C, "consumer_poll, prefetched", "consume:prefetched")
 
 PUBLISH = Contender(SUBJECT, "publish", "cykafka_batches:publish")
@@ -58,6 +60,14 @@ ONE = Contender(SUBJECT, "publish([value]).wait", "cykafka_batches:publish_one")
 END = Contender(SUBJECT, "publish, poll", "cykafka_batches:end_to_end")
 BATCH_IN = Contender(SUBJECT, "consume_batch", "cykafka_batches:consume_batch")
 ARROW_IN = Contender(SUBJECT, "consume_batch to Arrow", "cykafka_batches:consume_arrow")
+
+SHARES = "share_groups"
+SHARE_IN = Contender(SUBJECT, "consume_batch", f"{SHARES}:batches")
+ACKNOWLEDGE = Contender(
+    SUBJECT, "consume_batch, acknowledge(batch)", f"{SHARES}:batches_acknowledge"
+)
+SHARE_POLL = Contender(SUBJECT, "poll", f"{SHARES}:poll")
+ACKNOWLEDGE_EACH = Contender(SUBJECT, "poll, acknowledge", f"{SHARES}:poll_acknowledge")
 
 QUEUES = "pip_services"
 SEND_BATCH = Contender(SUBJECT, "send_batch", f"{QUEUES}:send_batch")
@@ -112,11 +122,14 @@ CONSUMER = {
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "1000000",
 }
+IMPLICIT = {"share.acknowledgement.mode": "implicit"}
+EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 PREFETCHED = CONSUMER | {"queued.max.messages.kbytes": "1048576"}
 
 PLAIN, KILO, TEN_KILO = Shape(100, MANY), Shape(1_000, MANY), Shape(10_000, MANY)
 ONE_AT_A_TIME = (Shape(100, 1),)
 READ = Shape(100, CONSUMED)
+SHARED = (Shape(100, 16), Shape(100, 1))
 READ_KEYED = Shape(100, CONSUMED, keyed=True)
 
 
@@ -366,6 +379,44 @@ KINDS = [
         ONE_AT_A_TIME,
         measure="exchanges",
         brokers=("real",),
+    ),
+    Kind(
+        "share_read",
+        "a member of a share group; each poll accepts the records of the last one",
+        IMPLICIT,
+        (
+            SHARE_IN,
+            SHARE_POLL,
+            SHARE_C,
+            replace(SHARE_C, client=C_PEER),
+            replace(SHARE_POLL, client=PEER),
+        ),
+        SHARE_C,
+        replace(SHARE_C, client=C_PEER),
+        (key_ratio(SHARE_IN, SHARE_C, 1.15),),
+        SHARED,
+        reads=True,
+        brokers=("real",),
+        in_share_group=True,
+    ),
+    Kind(
+        "share_acknowledge",
+        "the same in explicit mode: each record is acknowledged",
+        EXPLICIT,
+        (
+            ACKNOWLEDGE,
+            ACKNOWLEDGE_EACH,
+            ACKNOWLEDGE_C,
+            replace(ACKNOWLEDGE_C, client=C_PEER),
+            replace(ACKNOWLEDGE_EACH, client=PEER),
+        ),
+        ACKNOWLEDGE_C,
+        replace(ACKNOWLEDGE_C, client=C_PEER),
+        (key_ratio(ACKNOWLEDGE, ACKNOWLEDGE_C, 1.3),),
+        SHARED,
+        reads=True,
+        brokers=("real",),
+        in_share_group=True,
     ),
     Kind(
         "queue_send_batch",
