@@ -271,8 +271,8 @@ static inline int ck_arrow_put_int32(struct ArrowArray *array,
                 else if (name == CK_ARROW_DELIVERY_COUNT)
                         numbers[i] = row->delivery_count;
                 else
-                        numbers[i] = row->timestamp_type -
-                                     (int32_t)RD_KAFKA_TIMESTAMP_CREATE_TIME;
+                        numbers[i] =
+                            row->timestamp_type - (int32_t)RD_KAFKA_TIMESTAMP_CREATE_TIME;
         }
         return 0;
 }

@@ -92,7 +92,7 @@ class DeserializingShareConsumer(ShareConsumer):
         try:
             self._deserialize(message)
         except BaseException:
-            self._put_back([message, *super().poll(0)])
+            self._put_back([message])
             raise
         return message
 

@@ -69,8 +69,15 @@ void *failing_aligned_alloc(size_t alignment, size_t size) {
 enum { TOTAL = 500 };
 
 static const ck_arrow_name_t all[] = {
-    CK_ARROW_KEY,    CK_ARROW_VALUE,     CK_ARROW_TOPIC,          CK_ARROW_PARTITION,
-    CK_ARROW_OFFSET, CK_ARROW_TIMESTAMP, CK_ARROW_TIMESTAMP_TYPE, CK_ARROW_HEADERS, CK_ARROW_DELIVERY_COUNT,
+    CK_ARROW_KEY,
+    CK_ARROW_VALUE,
+    CK_ARROW_TOPIC,
+    CK_ARROW_PARTITION,
+    CK_ARROW_OFFSET,
+    CK_ARROW_TIMESTAMP,
+    CK_ARROW_TIMESTAMP_TYPE,
+    CK_ARROW_HEADERS,
+    CK_ARROW_DELIVERY_COUNT,
 };
 
 static void check_nothing_left(void) {

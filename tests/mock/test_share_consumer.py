@@ -603,6 +603,30 @@ def test_deserializing_consumer_marks_what_it_cannot_read(
     assert second.value() == b"\xff"
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_interrupted_iteration_over_objects_keeps_the_message(
+    make_share: MakeShare, place: str, send: Callable[..., None], count: int
+) -> None:
+    """Ctrl-C while the first message is deserialized: no message is lost, none is accepted."""
+    interrupts = [KeyboardInterrupt()]
+
+    def deserialize(data: bytes, ctx: object) -> str:
+        if interrupts:
+            raise interrupts.pop()
+        return data.decode()
+
+    values = [b"%d" % number for number in range(count)]
+    send(place, *values)
+    consumer = make_share({"value.deserializer": deserialize}, DeserializingShareConsumer)
+    consumer.subscribe([place])
+    with pytest.raises(KeyboardInterrupt):
+        next(consumer)
+    with pytest.raises(IllegalStateException, match="has not returned"):
+        consumer.commit_sync()
+    assert [next(consumer).value() for _ in values] == [value.decode() for value in values]
+    assert set(consumer.commit_sync().values()) == {None}
+
+
 # -- columns, statistics
 
 

@@ -44,9 +44,7 @@ def run(cluster: MockCluster, block: str, names: dict[str, Any]) -> None:
         exec(compile(source, "docs/share-groups.md", "exec"), names)
 
 
-def test_implicit_mode_accepts_what_is_processed(
-    sharing: MockCluster, producer: Producer
-) -> None:
+def test_implicit_mode_accepts_what_is_processed(sharing: MockCluster, producer: Producer) -> None:
     producer.publish("orders", [b"1", b"2"]).wait(WAIT_S)
     mails: list[bytes] = []
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from cykafka import (
     Consumer,
@@ -227,7 +227,7 @@ class AsyncConsumer(AsyncMember):
                 self._in_a_row += 1
                 return message
         self._in_a_row = 0
-        return await self._wait_in_line(self._poll, _is_message, timeout)
+        return await self._wait_in_line(lambda: self._poll(), _is_message, timeout)
 
     async def _wait_in_line(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
@@ -518,7 +518,14 @@ class AsyncConsumer(AsyncMember):
         """
         if self._following is not None and self._following is asyncio.current_task():
             raise RuntimeError("a rebalance callback cannot close its consumer")
-        return await super().close(timeout)
+        if self._is_closing:
+            return await super().close(timeout)
+        self._poll = self._refuse
+        try:
+            return await super().close(timeout)
+        finally:
+            if not self._is_closing:  # the consumer stays open
+                self._poll = partial(self._consumer.poll, 0)
 
     def _end_leave(self, leaving: Leaving) -> bool:
         # Finish each rebalance, or the thread that completes the leave never ends.
@@ -532,7 +539,10 @@ class AsyncConsumer(AsyncMember):
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise ClosedError("Consumer closed")
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ClosedError("Consumer closed")
 
 
 class _Batches:

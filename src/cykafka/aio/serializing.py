@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Generator
+from contextlib import suppress
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from cykafka import KafkaException, Message
+from cykafka import KafkaException, Message, TopicPartition
+from cykafka._core.consume.consumer import available
 from cykafka._serdes import CLUSTER_ID_S, Serdes, Steps
 from cykafka.aio.confluent import AIOConsumer, AIOProducer, _Client
 from cykafka.error import (
@@ -35,6 +39,8 @@ else:  # the defaults of type variables are for type checkers
 
 _log = logging.getLogger("cykafka")
 
+_STORE = "enable.auto.offset.store"
+
 
 class _Serializing(_Client):
     """A client that is complete when it has been awaited, because its builders may be coroutine
@@ -46,6 +52,7 @@ class _Serializing(_Client):
         self._serdes = _AsyncSerdes(conf, self._kind)
         self._kwargs = kwargs
         self._is_open = False
+        self._is_opening = False
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self._open().__await__()
@@ -56,22 +63,31 @@ class _Serializing(_Client):
     async def _open(self) -> Self:
         if self._is_open:
             return self
+        if self._is_opening:
+            raise RuntimeError("another task creates this client, or has failed to do so")
+        self._is_opening = True
         try:
             await _run(self._serdes.build())
             super().__init__(self._serdes.config, **self._kwargs)  # type: ignore[call-arg]
+            self._is_open = True
+            self._serdes.offer_cluster_id(self)
         except BaseException:
             try:
-                await self._serdes.aclose()
+                await self.close()
             except Exception:
-                _log.warning("Failed to close a serializer", exc_info=True)
+                _log.warning("Failed to close %r", self, exc_info=True)
             raise
-        self._serdes.offer_cluster_id(self.cluster_id)
-        self._is_open = True
         return self
+
+    def _check_awaited(self) -> None:
+        if not self._is_open:
+            name = type(self).__name__
+            raise RuntimeError(f"await the client before its first call: await {name}(conf)")
 
     async def close(self) -> None:
         """Close the client, then the serdes from builders."""
-        await super().close()
+        if self._is_open:
+            await super().close()
         await self._serdes.aclose()
 
 
@@ -122,6 +138,7 @@ class AsyncSerializingProducer(_Serializing, AIOProducer, Generic[K, V]):
         KafkaException, RuntimeError
             As :meth:`AIOProducer.produce`.
         """
+        self._check_awaited()
         # Check first: a serializer must not register a schema for a record that cannot be sent.
         if self._is_closed:
             raise ClosedError("Producer has been closed")
@@ -165,12 +182,13 @@ class AsyncDeserializingConsumer(_Serializing, AIOConsumer, Generic[K, V]):
     _kind = "deserializer"
 
     def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(conf, **kwargs)
-        # Messages that no call has returned: with bytes, and with objects. The exception that
-        # comes between them.
-        self._read: deque[Message[Any, Any]] = deque()
-        self._deserialized: list[Message[Any, Any]] = []
-        self._failure: KafkaException | None = None
+        if not isinstance(conf, dict):
+            raise TypeError(f"expected configuration dict, got {type(conf).__name__}")
+        # Store offsets when the program gets the messages, not when they are read.
+        self._stores = str(conf.get(_STORE, True)).lower() in ("true", "t", "1")
+        super().__init__({**conf, _STORE: False} if self._stores else conf, **kwargs)
+        # Messages of a call that was cancelled or has failed, and whether each has its objects.
+        self._kept: deque[tuple[Message[Any, Any], bool]] = deque()
 
     async def poll(  # type: ignore[override]
         self, timeout: float | None = None
@@ -209,7 +227,8 @@ class AsyncDeserializingConsumer(_Serializing, AIOConsumer, Generic[K, V]):
         """Wait for `num_messages` messages, or fewer if the timeout expires, and deserialize them.
 
         Returns fewer messages before one that cannot be deserialized: the next call raises. If
-        you cancel the call, the next call returns the messages.
+        you cancel the call, the next call returns the messages. Offsets are stored when a call
+        returns the messages.
 
         Parameters
         ----------
@@ -227,24 +246,67 @@ class AsyncDeserializingConsumer(_Serializing, AIOConsumer, Generic[K, V]):
         KeyDeserializationError, ValueDeserializationError
             As for ``poll()``.
         """
-        if not self._read and not self._deserialized and self._failure is None:
-            self._read.extend(await super().consume(num_messages, timeout))
-        while self._read and len(self._deserialized) < num_messages and self._failure is None:
-            message = self._read[0]
+        self._check_awaited()
+        consumer = self._async._consumer
+        if not self._kept and num_messages:
+            await self._async._read(
+                partial(available, consumer, num_messages),
+                lambda count: count == num_messages,
+                timeout,
+            )
+        self._async._check_open()
+        done: list[Message[Any, Any]] = []
+        while len(done) < num_messages and (taken := self._take()) is not None:
+            message, is_done = taken
             try:
-                if message.error() is None:
+                if not is_done and message.error() is None:
                     await self._deserialize(message)
-            except (KeyDeserializationError, ValueDeserializationError) as error:
-                self._failure = error
-                self._read.popleft()
-            else:
-                self._deserialized.append(self._read.popleft())
-        if not self._deserialized and self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        messages = self._deserialized[:num_messages]
-        del self._deserialized[:num_messages]
-        return messages
+            except (KeyDeserializationError, ValueDeserializationError):
+                if not done:
+                    self._store([message])
+                    raise
+                self._kept.appendleft((message, False))  # the next call raises
+                break
+            except BaseException:
+                self._kept.extendleft([(message, False), *((each, True) for each in done[::-1])])
+                raise
+            done.append(message)
+        self._store(done)
+        return done
+
+    def _take(self) -> tuple[Message[Any, Any], bool] | None:
+        if self._kept:
+            return self._kept.popleft()
+        messages = self._async._consumer.consume(1, 0)
+        return (messages[0], False) if messages else None
+
+    def _store(self, messages: list[Message[Any, Any]]) -> None:
+        for message in messages:
+            if self._stores and message.error() is None:
+                with suppress(KafkaException):  # the partition was revoked
+                    self._async.store_offsets(message)
+
+    # The messages that are left belong to the former position.
+
+    async def seek(self, partition: TopicPartition) -> None:
+        """Continue reading at another offset."""
+        self._kept.clear()
+        await super().seek(partition)
+
+    async def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions."""
+        self._kept.clear()
+        await super().assign(partitions)
+
+    async def unassign(self) -> None:
+        """Remove all partitions from the assignment."""
+        self._kept.clear()
+        await super().unassign()
+
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Remove partitions from the assignment."""
+        self._kept.clear()
+        await super().incremental_unassign(partitions)
 
     async def _deserialize(self, message: Message[Any, Any]) -> None:
         topic = message.topic()
@@ -270,13 +332,17 @@ class AsyncDeserializingConsumer(_Serializing, AIOConsumer, Generic[K, V]):
 class _AsyncSerdes(Serdes):
     """Serdes whose calls may be coroutines."""
 
-    def offer_cluster_id(  # type: ignore[override]
-        self, cluster_id: Callable[..., Coroutine[Any, Any, str | None]]
-    ) -> None:
+    def offer_cluster_id(self, client: Any) -> None:
         """Give the serdes that accept it a coroutine function that returns the cluster's id."""
+        # The application's serdes may outlive the client, and must not keep it alive.
+        reference = weakref.ref(client)
 
         async def resolver() -> str | None:
-            return await cluster_id(timeout=CLUSTER_ID_S)
+            client = reference()
+            if client is None:
+                raise RuntimeError("cannot get the cluster's id: the client no longer exists")
+            found: str | None = await client.cluster_id(timeout=CLUSTER_ID_S)
+            return found
 
         for serde in (self.key, self.value):
             set_resolver = getattr(serde, "set_async_cluster_id_resolver", None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -18,12 +20,14 @@ from cykafka import (
 )
 from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
-from cykafka._core.share.consumer import commit, next_message
+from cykafka._core.share.consumer import commit, has_committed, next_message
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapt_callback, adapt_callbacks
 from cykafka.aio._member import AsyncMember
 from cykafka.aio._waiting import perform, until
 from cykafka.error import ClosedError, ConcurrentModificationException
+
+log = logging.getLogger("cykafka")
 
 # librdkafka runs a share consumer's callbacks only in its poll, and does not signal them.
 _SLICE_S = 0.1
@@ -37,8 +41,9 @@ class AsyncShareConsumer(AsyncMember):
     """Reads records as a member of a share group (KIP-932) in an event loop.
 
     A consumer belongs to one loop at a time: the loop of its first await. After that loop closes,
-    another loop may use the consumer. One task at a time may wait for records. The consumer is an
-    asynchronous context manager; leaving the block closes it.
+    another loop may use the consumer. One task at a time may be in a call, except for ``close()``:
+    another raises ConcurrentModificationException. The consumer is an asynchronous context
+    manager; leaving the block closes it.
 
     Use the methods' timeouts. If you cancel a call in the moment of its result, as
     :func:`asyncio.wait_for` may do, the program does not see the records: then close the consumer
@@ -57,9 +62,9 @@ class AsyncShareConsumer(AsyncMember):
         self._consumer = ShareConsumer(adapt_callbacks(config, kwargs))
         self._watch = watch(self._consumer)
         self._watch.stays = True
-        # The loop of the task that waits for records.
-        self._reading: asyncio.AbstractEventLoop | None = None
-        # The commit in progress, which outlives a cancelled commit().
+        # The call in progress, and its loop.
+        self._call: tuple[object, asyncio.AbstractEventLoop] | None = None
+        # The last commit, which outlives a cancelled commit().
         self._commit: Commit | None = None
 
     def __repr__(self) -> str:
@@ -69,14 +74,17 @@ class AsyncShareConsumer(AsyncMember):
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to topics; see :meth:`cykafka.ShareConsumer.subscribe`."""
+        self._check_idle()
         self._consumer.subscribe(list(topics))
 
     def subscription(self) -> list[str]:
         """Return the subscribed topics."""
+        self._check_idle()
         return self._consumer.subscription()
 
     def unsubscribe(self) -> None:
         """End the subscription."""
+        self._check_idle()
         self._consumer.unsubscribe()
 
     # -- records
@@ -87,7 +95,8 @@ class AsyncShareConsumer(AsyncMember):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait. None or a negative value waits forever; 0 does not wait.
+            Seconds to wait. None or a negative value waits forever; 0 does not wait. The call
+            first waits for the end of a commit that you have cancelled.
 
         Returns
         -------
@@ -100,7 +109,7 @@ class AsyncShareConsumer(AsyncMember):
             The consumer is closed or not subscribed. In explicit mode: some records of the last
             poll are not acknowledged.
         ConcurrentModificationException
-            Another task waits for records.
+            Another task is in a call.
         KafkaException
             The brokers refuse the member.
         """
@@ -125,10 +134,10 @@ class AsyncShareConsumer(AsyncMember):
             As for ``poll()``. Also while an iteration over the consumer has not returned all
             messages of the last poll.
         """
-        return await self._read(partial(self._consumer.consume_batch, 0), _has_any, timeout)
+        return await self._read(partial(self._consumer.consume_batch, 0), bool, timeout)
 
     async def batches(self) -> AsyncIterator[MessageBatch]:
-        """Iterate over batches that are not empty, until the consumer is closed."""
+        """Iterate over batches with records or errors, until the consumer is closed."""
         while True:
             try:
                 yield await self._read(partial(self._consumer.consume_batch, 0), bool, None)
@@ -156,28 +165,47 @@ class AsyncShareConsumer(AsyncMember):
     async def _read(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
-        if self._reading is not None and not self._reading.is_closed():
-            raise ConcurrentModificationException(
-                "another task waits for records of this share consumer"
-            )
 
         def take_open() -> Found:
             self._check_open()
             return take()
 
-        self._reading = asyncio.get_running_loop()
-        try:
+        with self._calling():
             await self._end_commit(None)
             # Let the other tasks run before the caller processes records. Do so before the take:
             # a cancellation after it would lose records.
             await asyncio.sleep(0)
             return await self._wait(take_open, is_there, timeout)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Run a call, of which there is one at a time."""
+        self._check_open()
+        if self._call is not None and not self._call[1].is_closed():
+            raise ConcurrentModificationException("another task uses this share consumer")
+        call = self._call = object(), asyncio.get_running_loop()
+        try:
+            yield
         finally:
-            self._reading = None
+            if self._call is call:  # else its loop was closed, and another call has begun
+                self._call = None
+
+    async def _end_commit(self, timeout: float | None) -> None:
+        """Wait for the end of a commit that was cancelled."""
+        await until(self._watch, self._is_idle, bool, timeout)
+
+    def _is_idle(self) -> bool:
+        task = self._commit  # perhaps not started yet
+        over = task is None or task.done() or task.get_loop().is_closed()
+        return over and has_committed(self._consumer)
 
     def _check_open(self) -> None:
         if self._is_closing:
             raise ClosedError("Share consumer closed")
+
+    def _check_idle(self) -> None:
+        if not self._is_idle():
+            raise ConcurrentModificationException("a commit of this share consumer is in progress")
 
     async def _wait(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
@@ -199,6 +227,7 @@ class AsyncShareConsumer(AsyncMember):
         rows: Iterable[int] | None = None,
     ) -> None:
         """Acknowledge records in explicit mode; see :meth:`cykafka.ShareConsumer.acknowledge`."""
+        self._check_idle()
         self._consumer.acknowledge(message, ack_type, rows)
 
     def acknowledge_offset(
@@ -206,6 +235,7 @@ class AsyncShareConsumer(AsyncMember):
     ) -> None:
         """Acknowledge the record at an offset in explicit mode; see
         :meth:`cykafka.ShareConsumer.acknowledge_offset`."""
+        self._check_idle()
         self._consumer.acknowledge_offset(topic, partition, offset, ack_type)
 
     async def commit(self, timeout: float = 60) -> dict[TopicPartition, KafkaException | None]:
@@ -229,19 +259,12 @@ class AsyncShareConsumer(AsyncMember):
             As for ``poll()``. Also while an iteration over the consumer has not returned all
             messages of the last poll, which implicit mode would accept.
         """
-        if self._reading is not None and not self._reading.is_closed():
-            raise ConcurrentModificationException(
-                "another task waits for records of this share consumer"
-            )
-        await self._end_commit(None)
-        self._check_open()
-        self._commit = asyncio.Task(perform(commit(self._consumer, timeout)))
-        return await asyncio.shield(self._commit)
-
-    async def _end_commit(self, timeout: float | None) -> None:
-        """Wait for the end of a commit that another task has started."""
-        if self._commit is not None and not self._commit.get_loop().is_closed():
-            await asyncio.wait([self._commit], timeout=timeout)
+        with self._calling():
+            await self._end_commit(None)
+            self._check_open()
+            self._commit = asyncio.Task(perform(commit(self._consumer, timeout)))
+            self._commit.add_done_callback(lambda _: self._watch.wake_all())
+            return await asyncio.shield(self._commit)
 
     def set_acknowledgement_commit_callback(self, callback: OnAcknowledged | None) -> None:
         """Set the callback for the brokers' responses to acknowledgements, or remove it.
@@ -251,6 +274,7 @@ class AsyncShareConsumer(AsyncMember):
         callback : callable, coroutine function or None
             See :meth:`cykafka.ShareConsumer.set_acknowledgement_commit_callback`.
         """
+        self._check_idle()
         self._consumer.set_acknowledgement_commit_callback(adapt_callback(callback))
 
     # -- the client
@@ -290,10 +314,9 @@ class AsyncShareConsumer(AsyncMember):
         try:
             await self._end_commit(timeout)
         except asyncio.CancelledError:
-            await super().close(0)
+            try:
+                await super().close(0)
+            except Exception as error:  # the cancellation takes precedence
+                log.warning("%r: a callback raised in close(): %r", self, error)
             raise
         return await super().close(None if end is None else max(0.0, end - loop.time()))
-
-
-def _has_any(batch: MessageBatch) -> bool:
-    return bool(batch) or bool(batch.errors)

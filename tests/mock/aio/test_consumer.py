@@ -628,6 +628,31 @@ def test_close_ends_the_calls_of_other_tasks(
     run(main())
 
 
+def test_calls_end_before_a_slow_close(run: Run, reading: dict[str, Any], topic: str) -> None:
+    """The closing loop may use the consumer, but the program's calls must not."""
+
+    async def main() -> None:
+        with MockCluster() as own:
+            own.create_topic(topic, 1)
+            consumer = AsyncConsumer({**reading, "bootstrap.servers": own.bootstrap_servers})
+            consumer.subscribe([topic])
+            while not consumer.assignment():
+                assert await consumer.poll(0.05) is None
+            polling = asyncio.create_task(consumer.poll())
+            await asyncio.sleep(0)
+            own.set_rtt(1000)
+            closing = asyncio.create_task(consumer.close())
+            with pytest.raises(ClosedError):
+                await polling
+            with pytest.raises(ClosedError):
+                await consumer.poll(0)
+            assert not closing.done()
+            own.set_rtt(0)
+            await closing
+
+    run(main())
+
+
 def test_exceptions_of_callbacks_in_close_are_raised_without_delay(
     run: Run, reading: dict[str, Any], topic: str
 ) -> None:

@@ -159,6 +159,74 @@ def test_messages_around_one_that_cannot_be_deserialized(
     run(main())
 
 
+def test_commit_covers_only_messages_that_the_program_has(
+    run: Run, quick: dict[str, Any], reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncSerializingProducer({**quick}) as producer:
+            for value in (b"1", b"2", b"{", b"4"):
+                await producer.produce(topic, value=value, partition=0)
+        async with await assigned({**reading, "value.deserializer": Json()}, topic) as consumer:
+            for count in (2, 3):
+                try:
+                    await consumer.consume(4, WAIT_S)
+                except ValueDeserializationError:
+                    assert count == 3
+                (committed,) = await consumer.commit(asynchronous=False) or ()
+                assert committed.offset == count
+
+    run(main())
+
+
+def test_two_tasks_get_different_messages(
+    run: Run, quick: dict[str, Any], reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncSerializingProducer({**quick}) as producer:
+            for number in range(20):
+                await producer.produce(topic, value=b"%d" % number, partition=0)
+        async with await assigned({**reading, "value.deserializer": Json()}, topic) as consumer:
+            read: list[Any] = []
+
+            async def work() -> None:
+                while (message := await consumer.poll(1)) is not None:
+                    read.append(message.value())
+
+            await asyncio.gather(work(), work(), work())
+        assert sorted(read) == list(range(20))
+
+    run(main())
+
+
+def test_seek_forgets_messages_that_are_left(
+    run: Run, quick: dict[str, Any], reading: dict[str, Any], topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncSerializingProducer({**quick}) as producer:
+            for value in (b"1", b"{"):
+                await producer.produce(topic, value=value, partition=0)
+        async with await assigned({**reading, "value.deserializer": Json()}, topic) as consumer:
+            assert len(await consumer.consume(2, WAIT_S)) == 1
+            await consumer.seek(TopicPartition(topic, 0, 0))
+            message = await consumer.poll(WAIT_S)
+            assert message is not None
+            assert message.value() == 1
+
+    run(main())
+
+
+def test_client_must_be_awaited(run: Run, quick: dict[str, Any]) -> None:
+    async def main() -> None:
+        producer: AsyncSerializingProducer[Any, Any] = AsyncSerializingProducer({**quick})
+        with pytest.raises(RuntimeError, match=r"await AsyncSerializingProducer\(conf\)"):
+            await producer.produce("topic", "key")
+        await producer.close()
+        with pytest.raises(TypeError, match="expected configuration dict"):
+            AsyncDeserializingConsumer(None)  # type: ignore[arg-type]
+
+    run(main())
+
+
 def test_cancelled_consume_loses_no_message(
     run: Run, quick: dict[str, Any], reading: dict[str, Any], topic: str
 ) -> None:

@@ -147,7 +147,7 @@ def test_a_second_task_is_refused(run: Run, make: MakeShare) -> None:
             waiting = asyncio.create_task(consumer.consume_batch())
             await asyncio.sleep(0)
             for call in (consumer.poll(0), consumer.consume_batch(0), consumer.commit()):
-                with pytest.raises(ConcurrentModificationException, match="another task waits"):
+                with pytest.raises(ConcurrentModificationException, match="another task uses"):
                     await call
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -211,6 +211,35 @@ def test_commit_continues_after_a_cancellation(
             send(b"second")
             (message,) = await consumer.poll(WAIT_S)
             assert message.value() == b"second"
+
+    run(main())
+
+
+def test_plain_calls_during_a_commit_are_refused(
+    run: Run, make: MakeShare, send: Callable[..., None], sharing: MockCluster
+) -> None:
+    """They would block the loop."""
+
+    async def main() -> None:
+        async with make(share_acknowledgement_mode="explicit") as consumer:
+            send(b"record")
+            (message,) = await consumer.poll(WAIT_S)
+            consumer.acknowledge(message)
+            sharing.set_rtt(500)
+            try:
+                committing = asyncio.create_task(consumer.commit())
+                await asyncio.sleep(0.1)
+                for call in (
+                    lambda: consumer.acknowledge(message),
+                    lambda: consumer.subscribe(["topic"]),
+                    consumer.subscription,
+                    consumer.unsubscribe,
+                ):
+                    with pytest.raises(ConcurrentModificationException, match="in progress"):
+                        call()
+                assert set((await committing).values()) == {None}
+            finally:
+                sharing.set_rtt(0)
 
     run(main())
 

@@ -104,7 +104,10 @@ cdef class Member(Role):
         if closing is not NULL:
             self.overdue = True
         if self.overdue:
-            _log.warning("%s: %s", handle._label, self.overdue_words)
+            try:
+                _log.warning("%s: %s", handle._label, self.overdue_words)
+            except BaseException as exception:  # Ctrl-C, or a handler that raises
+                raised = chain(raised, exception)
         return handle.finish_close(RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE, closing, deadline, raised)
 
     cdef bint has_left(self, Handle handle) noexcept:

@@ -29,6 +29,7 @@ cdef class Membership(Member):
     cdef int give_up(self, Handle handle, rd_kafka_topic_partition_list_t *partitions) except -1
     cdef int finish(self, Handle handle, rd_kafka_resp_err_t err,
                     rd_kafka_topic_partition_list_t *partitions) except -1
+    cdef int begin_close(self, Handle handle) except -1
     cdef int complete(self, Handle handle, rd_kafka_resp_err_t err,
                       rd_kafka_topic_partition_list_t *partitions) except -1
 

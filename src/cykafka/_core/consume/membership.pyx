@@ -284,30 +284,37 @@ cdef class Membership(Member):
     # -- leaving
 
     cdef object begin_leave(self, Handle handle, int64_t deadline):
-        cdef rd_kafka_t *rk = handle._ptr
-        cdef rd_kafka_queue_t *queue
-        cdef rd_kafka_error_t *error
         raised = None
         try:
             self._backlog.catch_up(handle, INT64_MAX)
         except BaseException as exception:
             raised = exception
         self._backlog.release()
+        try:
+            self.begin_close(handle)
+        except BaseException as exception:
+            raised = chain(raised, exception)
+        return raised
+
+    cdef int begin_close(self, Handle handle) except -1:
+        cdef rd_kafka_t *rk = handle._ptr
+        cdef rd_kafka_queue_t *queue
+        cdef rd_kafka_error_t *error
         with nogil:
             queue = rd_kafka_queue_new(rk)
             error = rd_kafka_consumer_close_queue(rk, queue)
         if error is NULL:
             self.closing = queue
-            return raised
+            return 0
         with nogil:
             rd_kafka_queue_destroy(queue)
         failure = take_error(error)
         if not failure.fatal():
-            return chain(raised, KafkaException(failure))
+            raise KafkaException(failure)
         # A fenced member, for example: poll() has returned the error, and the consumer is no
         # longer in the group.
         _log.warning("%s: closed without leaving the group: %s", handle._label, failure.str())
-        return raised
+        return 0
 
 
 cdef rd_kafka_topic_partition_list_t *_left(

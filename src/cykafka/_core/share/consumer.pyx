@@ -404,7 +404,7 @@ cdef class ShareConsumer(Handle):
 
     def _put_back(self, messages):
         """For subclasses: let the next call return these messages, because this one raises."""
-        self._membership.rest = list(messages)[::-1] or None
+        self._membership.rest = [*(self._membership.rest or ()), *list(messages)[::-1]] or None
 
     cdef int poll_until(self, int64_t deadline) except -1:
         """Poll until there are messages or the deadline is over. Returns at once if a callback has
@@ -420,9 +420,7 @@ cdef class ShareConsumer(Handle):
                 return 0
             if batch.cnt:
                 return 0  # an earlier call has raised while it made its result
-            if membership.fatal is not None:
-                raise KafkaException(membership.fatal)  # librdkafka reports it only once
-            ms = wait = self.slice_ms(deadline)
+            ms = wait = 0 if membership.fatal is not None else self.slice_ms(deadline)
             # librdkafka runs callbacks only at the beginning and the end of its poll.
             if (ms < 0 or ms > SLICE) and (
                     self._callbacks.any or membership.on_commit is not None):
@@ -438,6 +436,8 @@ cdef class ShareConsumer(Handle):
                 raise exception
             if batch.cnt:
                 return 0  # callbacks run in the next call, because they may raise
+            if membership.fatal is not None:
+                raise KafkaException(membership.fatal)  # librdkafka reports it only once
             if ms == 0:
                 return self.after_call()
             PyErr_CheckSignals()
@@ -754,7 +754,8 @@ cdef class ShareConsumer(Handle):
         timeout : float, optional
             Seconds to wait; by default until the brokers have responded or ``socket.timeout.ms``
             (60 s) ends their requests. After the timeout, and after Ctrl-C, the consumer is
-            closed, and a thread completes the rest.
+            closed, and a thread completes the rest. If a commit was still in progress then, the
+            group notices the end of the member only after its session.
 
         Returns
         -------
@@ -781,6 +782,12 @@ cdef class ShareConsumer(Handle):
 def next_message(ShareConsumer consumer not None):
     """The next message of an iteration, without waiting; None if there is none yet."""
     return consumer.next_message(0)
+
+
+def has_committed(ShareConsumer consumer not None):
+    """Whether no commit is in progress."""
+    cdef ck_call_t *commit = consumer._membership.commit
+    return commit is NULL or ck_call_wait(commit, 0)
 
 
 def commit(ShareConsumer consumer not None, timeout):

@@ -16,13 +16,21 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter, validators
 
-from cykafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
+from cykafka import (
+    Consumer,
+    IllegalStateException,
+    KafkaError,
+    KafkaException,
+    Producer,
+    ShareConsumer,
+)
 from cykafka.cli.cluster import profiles
 from cykafka.cli.terminal.failures import Failed, UsageError, reason
 from cykafka.cli.terminal.parameters import plain
@@ -277,7 +285,8 @@ class Brokers:
                 if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
                     raise
             patience *= 2
-            client.poll(0)  # runs hear()
+            with suppress(IllegalStateException):  # a share consumer without a subscription
+                client.poll(0)  # runs hear()
             final = self.heard is not None and self.heard.code() in _FINAL
             if final or time.monotonic() >= deadline:
                 raise self.unreachable()

@@ -68,31 +68,32 @@ _OTHER = "share/streams"
 
 
 def find_groups(
-    cluster: Cluster,
-    patterns: Sequence[str],
-    outcomes: Outcomes,
-    states: Iterable[str] = (),
-    types: Iterable[str] = (),
-) -> tuple[list[ConsumerGroupListing], list[str]]:
-    """Return the matching consumer groups, and the names of the matching share and streams groups,
-    which have none of these states and types.
+    cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes, others: Iterable[str] = ()
+) -> list[ConsumerGroupListing]:
+    """Return the matching consumer groups, by name.
+
+    Parameters
+    ----------
+    others : iterable of str
+        Names of other groups, which a pattern may also match.
 
     Raises
     ------
     Failed
         A pattern does not match a group.
     """
-    wanted_states = {ConsumerGroupState[name.replace("-", "_").upper()] for name in states}
-    wanted_types = {ConsumerGroupType[name.upper()] for name in types}
-    found = list_groups(cluster, outcomes, wanted_states or None, wanted_types or None)
-    others = []
-    if not wanted_states and not wanted_types:
-        others = list_other_groups(cluster, outcomes, found)
+    found = list_groups(cluster, outcomes)
     chosen = select(patterns, sorted([*found, *others]), "group")
-    return (
-        [found[name] for name in chosen if name in found],
-        [name for name in chosen if name not in found],
-    )
+    return [found[name] for name in chosen if name in found]
+
+
+def _named_others(cluster: Cluster, patterns: Iterable[str], outcomes: Outcomes) -> list[str]:
+    """Return the share and streams groups whose exact names are among the patterns."""
+    known = list_groups(cluster, outcomes)
+    names = [name for name in patterns if name not in known]
+    if not names:
+        return []
+    return [name for name in list_other_groups(cluster, outcomes, known) if name in names]
 
 
 def _refuse(others: Iterable[str], action: str, outcomes: Outcomes) -> None:
@@ -125,10 +126,18 @@ def list_(
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        found, others = find_groups(cluster, patterns, outcomes, state, type_)
-    rows: list[tuple[str, str | None, str]] = [(name, None, _OTHER) for name in others]
-    rows += [(group.group_id, word(group.state), word(group.type)) for group in found]
-    rows.sort()
+        wanted_states = {ConsumerGroupState[name.replace("-", "_").upper()] for name in state}
+        wanted_types = {ConsumerGroupType[name.upper()] for name in type_}
+        known = list_groups(cluster, outcomes, wanted_states or None, wanted_types or None)
+        no_filter = not wanted_states and not wanted_types
+        other = list_other_groups(cluster, outcomes, known) if no_filter else []
+        chosen = select(patterns, [*known, *other], "group")
+    rows = [
+        (name, word(known[name].state), word(known[name].type))
+        if name in known
+        else (name, None, _OTHER)
+        for name in sorted(chosen)
+    ]
     return outcomes.show(("group", "state", "type"), rows, as_json=json)
 
 
@@ -145,8 +154,11 @@ def describe(*patterns: str, json: Json = False, connection: ConnectionOptions =
     """
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        listed, others = find_groups(cluster, patterns, outcomes)
-        names = [group.group_id for group in listed]
+        known = list_groups(cluster, outcomes)
+        others = list_other_groups(cluster, outcomes, known)
+        chosen = select(patterns, sorted([*known, *others]), "group")
+        names = [name for name in chosen if name in known]
+        others = [name for name in chosen if name not in known]
         descriptions = describe_groups(cluster, names, outcomes)
         found = find_positions(cluster, list(descriptions), descriptions, outcomes)
         configs = describe_all(cluster, "group", others, outcomes)
@@ -293,10 +305,9 @@ def _lag_rows(
     cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
 ) -> list[tuple[Any, ...]]:
     """Return the lag per group and topic; a group without partitions has a row without a topic."""
-    listed, others = find_groups(cluster, patterns, outcomes)
-    if patterns:
-        _refuse(others, "read the lag", outcomes)
-    names = [group.group_id for group in listed]
+    others = _named_others(cluster, patterns, outcomes) if patterns else []
+    _refuse(others, "read the lag", outcomes)
+    names = [group.group_id for group in find_groups(cluster, patterns, outcomes, others)]
     descriptions = describe_groups(cluster, names, outcomes)
     by_group: dict[str, dict[str | None, list[Position]]] = {name: {} for name in descriptions}
     for position in find_positions(cluster, list(descriptions), descriptions, outcomes):
@@ -362,14 +373,20 @@ def delete(
     need_consent("delete groups", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        listed, others = find_groups(cluster, names, outcomes)
-        found = [group.group_id for group in listed]
+        others = _named_others(cluster, names, outcomes)
+        found = [group.group_id for group in find_groups(cluster, names, outcomes, others)]
         offsets = read_committed(cluster, found, outcomes)
-        found += others
-        counts = {name: len(offsets.get(name, ())) for name in found}
+        counts: dict[str, int | None] = {name: len(offsets.get(name, ())) for name in found}
+        counts |= dict.fromkeys(others)
+        found = list(counts)
         if not dry_run:
             losses = [
-                f"group {name}: {counted(count, 'committed offset')}"
+                f"group {name}: "
+                + (
+                    "its positions in all partitions"
+                    if count is None
+                    else counted(count, "committed offset")
+                )
                 for name, count in counts.items()
             ]
             confirm(f"delete {counted(len(found), 'group')}", losses, yes=yes)
@@ -403,7 +420,7 @@ def delete_offsets(
     need_consent("delete offsets", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        _refuse(find_groups(cluster, [group], outcomes)[1], "delete offsets", outcomes)
+        find_groups(cluster, [group], outcomes)
         before = read_committed(cluster, [group], outcomes).get(group, {})
         counts = cluster.counts()
         for partition in before:  # a deleted topic may still have committed offsets
