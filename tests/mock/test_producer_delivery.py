@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -101,17 +102,23 @@ def test_reports_of_a_partition_come_in_order(producer: Any, topic: str) -> None
 
 
 @pytest.fixture
-def waiting(make_producer: MakeProducer) -> Callable[..., Any]:
-    """Make a producer with many unserved reports."""
+def waiting(make_producer: MakeProducer) -> Iterator[Callable[..., Any]]:
+    """Make a producer with many unserved reports, and no other events.
 
-    def make(on_delivery: Callable[..., None]) -> Any:
-        producer = make_producer({"bootstrap.servers": NO_BROKER, "log_level": 0})
-        for number in range(MANY):
-            producer.produce("any", str(number), on_delivery=on_delivery)
-        producer.purge()
-        return producer
+    Its broker accepts the connection and never responds. Errors of connections would also count
+    in what flush() returns, as in librdkafka.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
 
-    return make
+        def make(on_delivery: Callable[..., None]) -> Any:
+            port = server.getsockname()[1]
+            producer = make_producer({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            for number in range(MANY):
+                producer.produce("any", str(number), on_delivery=on_delivery)
+            producer.purge()
+            return producer
+
+        yield make
 
 
 @pytest.mark.ours
