@@ -6,7 +6,6 @@ from typing import Any, NoReturn, overload
 
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
-from cykafka._core.model import Messages
 from cykafka._core.share.consumer import ShareConsumer
 from cykafka._serdes import open_serdes
 from cykafka.serialization import MessageField, SerializationContext
@@ -16,6 +15,9 @@ __all__ = ["DeserializingShareConsumer"]
 
 class DeserializingShareConsumer(ShareConsumer):
     """A share consumer whose messages have objects as keys and values.
+
+    The calls deserialize the key, then the value of each message. ``key()`` and ``value()`` return
+    the objects. A deserializer cannot call the consumer.
 
     A message that cannot be deserialized keeps its bytes, and its ``error()`` is
     ``_KEY_DESERIALIZATION`` or ``_VALUE_DESERIALIZATION``. Acknowledge it like any other message,
@@ -46,55 +48,12 @@ class DeserializingShareConsumer(ShareConsumer):
             raise
         # Set after super().__init__(), which refuses a second call: the first serdes then stay.
         self._serdes = serdes
-        # Messages of a poll that Ctrl-C has interrupted: do not deserialize them again.
-        self._deserialized: list[Message[Any, Any]] = []
+        self._deserializes = True
         try:
             serdes.offer_cluster_id(self)
         except BaseException:
             self.close()
             raise
-
-    def poll(self, timeout: float = -1) -> Messages:
-        """Wait for records, and deserialize the key, then the value of each.
-
-        Parameters
-        ----------
-        timeout : float
-            As for ``ShareConsumer.poll()``.
-
-        Returns
-        -------
-        Messages
-            ``key()`` and ``value()`` of each message return the objects.
-        """
-        messages = super().poll(timeout)
-        done = {id(message) for message in self._deserialized}
-        try:
-            for message in messages:
-                if message.error() is None and id(message) not in done:
-                    self._deserialize(message)
-                    self._deserialized.append(message)
-        except BaseException:
-            self._put_back(messages)  # Ctrl-C: the program has not seen them
-            raise
-        self._deserialized.clear()
-        return messages
-
-    def __next__(self) -> Message:
-        """As ``ShareConsumer.__next__``, with the objects.
-
-        Raises
-        ------
-        KafkaException
-            The record is corrupt.
-        """
-        message = super().__next__()
-        try:
-            self._deserialize(message)
-        except BaseException:
-            self._put_back([message])
-            raise
-        return message
 
     def _deserialize(self, message: Message[Any, Any]) -> None:
         topic = message.topic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import threading
 import time
@@ -625,6 +627,150 @@ def test_interrupted_iteration_over_objects_keeps_the_message(
         consumer.commit_sync()
     assert [next(consumer).value() for _ in values] == [value.decode() for value in values]
     assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_interrupted_poll_of_objects_goes_on_in_an_iteration(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    calls: list[bytes] = []
+
+    def deserialize(data: bytes, ctx: object) -> bytes:
+        calls.append(data)
+        if data == b"1":
+            raise ValueError("poison")
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return b"<" + data + b">"
+
+    send(place, b"0", b"1", b"2", b"3")
+    config = {"value.deserializer": deserialize, "share.acknowledgement.mode": "explicit"}
+    consumer = make_share(config, DeserializingShareConsumer)
+    consumer.subscribe([place])
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(WAIT_S)
+    messages = [next(consumer) for _ in range(4)]
+
+    assert [message.value() for message in messages] == [b"<0>", b"1", b"<2>", b"<3>"]
+    assert messages[1].error() is not None
+    assert calls == [b"0", b"1", b"2", b"2", b"3"]
+    for message in messages:
+        consumer.acknowledge(message)
+    assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_messages_belong_to_their_call_while_they_are_deserialized(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    inside, goes_on = threading.Event(), threading.Event()
+    refused: list[str] = []
+
+    def deserialize(data: bytes, ctx: object) -> bytes:
+        inside.set()
+        assert goes_on.wait(WAIT_S)
+        for call in (consumer.commit_sync, consumer.close, lambda: consumer.poll(0)):
+            with pytest.raises(IllegalStateException, match="from a deserializer"):
+                call()
+            refused.append("refused")
+        return data
+
+    send(place, b"x")
+    consumer = make_share({"value.deserializer": deserialize}, DeserializingShareConsumer)
+    consumer.subscribe([place])
+    polled: list[Any] = []
+    thread = threading.Thread(target=lambda: polled.extend(consumer.poll(WAIT_S)))
+    thread.start()
+    assert inside.wait(WAIT_S)
+    try:
+        with pytest.raises(ConcurrentModificationException):
+            consumer.commit_sync()
+    finally:
+        goes_on.set()
+        thread.join()
+    assert (len(polled), polled[0].error(), len(refused)) == (1, None, 3)
+
+
+def test_close_in_another_thread_during_a_deserializer(
+    make_share: MakeShare, place: str, send: Callable[..., None]
+) -> None:
+    inside, goes_on = threading.Event(), threading.Event()
+
+    def deserialize(data: bytes, ctx: object) -> bytes:
+        inside.set()
+        assert goes_on.wait(WAIT_S)
+        return data
+
+    send(place, b"x", b"y")
+    consumer = make_share({"value.deserializer": deserialize}, DeserializingShareConsumer)
+    consumer.subscribe([place])
+    raised: list[BaseException] = []
+
+    def poll() -> None:
+        try:
+            consumer.poll(WAIT_S)
+        except IllegalStateException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert inside.wait(WAIT_S)
+    consumer.close(WAIT_S)
+    goes_on.set()
+    thread.join()
+    assert [type(error) for error in raised] == [ClosedError]
+
+
+@pytest.mark.parametrize("method", ["poll", "consume_batch"])
+def test_finalizer_that_closes_during_a_read(
+    make_share: MakeShare, place: str, send: Callable[..., None], method: str
+) -> None:
+    """A garbage collection may run at each allocation of the call."""
+
+    class Closing:
+        def __init__(self, consumer: ShareConsumer) -> None:
+            self.consumer = consumer
+            self.me = self
+
+        def __del__(self) -> None:
+            self.consumer.close(0.2)
+
+    send(place, b"x")
+    thresholds = gc.get_threshold()
+    try:
+        for count in range(1, 12):
+            consumer = make_share({"group.id": f"{place}-{method}-{count}"})
+            consumer.subscribe([place])
+            call = getattr(consumer, method)
+            gc.disable()
+            gc.collect()
+            Closing(consumer)
+            gc.set_threshold(count)
+            gc.enable()
+            with contextlib.suppress(ClosedError):
+                found = call(WAIT_S)
+                gc.set_threshold(*thresholds)
+                assert len(found) <= 1
+            gc.set_threshold(*thresholds)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+
+
+def test_callback_that_raises_does_not_hide_a_failed_commit(
+    make_share: MakeShare, place: str, send: Callable[..., None], sharing: MockCluster
+) -> None:
+    send(place, b"x")
+    consumer = make_share()
+
+    def on_acknowledged(offsets: object, error: object) -> None:
+        raise LookupError("callback")
+
+    consumer.set_acknowledgement_commit_callback(on_acknowledged)
+    consumer.subscribe([place])
+    assert len(consumer.poll(WAIT_S)) == 1
+    sharing.push_request_errors("ShareAcknowledge", [KafkaError.INVALID_RECORD_STATE])
+    with pytest.raises(LookupError) as caught:
+        consumer.commit_sync()
+    assert "INVALID_RECORD_STATE" in repr(caught.value.__context__)
 
 
 # -- columns, statistics

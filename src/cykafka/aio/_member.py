@@ -11,7 +11,7 @@ from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
 from cykafka._core.client.leaving import Leaving
 from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._waiting import until
+from cykafka.aio._waiting import deadline, until
 
 log = logging.getLogger("cykafka")
 
@@ -58,6 +58,7 @@ class AsyncMember(AsyncWith):
             )
             return bool(self._has_left)
         loop = asyncio.get_running_loop()
+        deadline(timeout)  # a timeout that is wrong must not close the consumer
         self._watch.add(loop)  # while the consumer is open
         self._is_closing = True
         has_left = False
@@ -79,7 +80,7 @@ class AsyncMember(AsyncWith):
 
     async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
         loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        end = deadline(timeout)
         try:
             while True:
                 left = None if end is None else max(0.0, end - loop.time())

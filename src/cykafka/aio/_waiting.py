@@ -14,6 +14,22 @@ Found = TypeVar("Found")
 Result = TypeVar("Result")
 
 
+def deadline(timeout: float | None) -> float | None:
+    """Return when a timeout from now ends, on the running loop's clock. None and negative values
+    mean never.
+
+    Raises
+    ------
+    ValueError
+        The timeout is NaN.
+    """
+    if timeout is None or timeout < 0:
+        return None
+    if timeout != timeout:
+        raise ValueError("timeout: nan is not a number of seconds")
+    return get_running_loop().time() + timeout
+
+
 class Waker:
     """Ends a coroutine's sleep, from any thread.
 

@@ -28,7 +28,7 @@ from cykafka._core.consume.offsets import committed, offsets_for_times, watermar
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapt_callbacks, is_coroutine
 from cykafka.aio._member import AsyncMember
-from cykafka.aio._waiting import perform, until
+from cykafka.aio._waiting import deadline, perform, until
 from cykafka.error import ClosedError
 
 # After this many immediately available messages in a row, let the loop's other tasks run.
@@ -258,7 +258,7 @@ class AsyncConsumer(AsyncMember):
     ) -> Found:
         """Wait for something to read, and follow rebalances during the wait."""
         loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        end = deadline(timeout)
         while True:
             if self._is_rebalancing():
                 await self._follow()

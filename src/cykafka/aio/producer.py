@@ -27,7 +27,7 @@ from cykafka._core.produce.publication import (
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._async_with import AsyncWith
 from cykafka.aio._callbacks import adapt_callbacks
-from cykafka.aio._waiting import perform, until
+from cykafka.aio._waiting import deadline, perform, until
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.error import ClosedError
 
@@ -202,7 +202,7 @@ class AsyncProducer(RecordSender, AsyncWith):
 
     async def _flush(self, timeout: float | None) -> int:
         loop = get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        end = deadline(timeout)
         while True:
             left = None if end is None else max(0.0, end - loop.time())
             await perform(flush(self._producer, left))

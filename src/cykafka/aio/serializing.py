@@ -247,6 +247,8 @@ class AsyncDeserializingConsumer(_Serializing, AIOConsumer, Generic[K, V]):
             As for ``poll()``.
         """
         self._check_awaited()
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         consumer = self._async._consumer
         if not self._kept and num_messages:
             await self._async._read(

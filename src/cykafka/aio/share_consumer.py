@@ -24,7 +24,7 @@ from cykafka._core.share.consumer import commit, has_committed, next_message
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._callbacks import adapt_callback, adapt_callbacks
 from cykafka.aio._member import AsyncMember
-from cykafka.aio._waiting import perform, until
+from cykafka.aio._waiting import deadline, perform, until
 from cykafka.error import ClosedError, ConcurrentModificationException
 
 log = logging.getLogger("cykafka")
@@ -211,7 +211,7 @@ class AsyncShareConsumer(AsyncMember):
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
         loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        end = deadline(timeout)
         while True:
             left = _SLICE_S if end is None else min(max(0.0, end - loop.time()), _SLICE_S)
             found = await until(self._watch, take, is_there, left)
@@ -264,7 +264,11 @@ class AsyncShareConsumer(AsyncMember):
             self._check_open()
             self._commit = asyncio.Task(perform(commit(self._consumer, timeout)))
             self._commit.add_done_callback(lambda _: self._watch.wake_all())
-            return await asyncio.shield(self._commit)
+            try:
+                return await asyncio.shield(self._commit)
+            except asyncio.CancelledError:
+                self._commit.add_done_callback(_log_failures)
+                raise
 
     def set_acknowledgement_commit_callback(self, callback: OnAcknowledged | None) -> None:
         """Set the callback for the brokers' responses to acknowledgements, or remove it.
@@ -310,7 +314,7 @@ class AsyncShareConsumer(AsyncMember):
             Whether the consumer left its group in time.
         """
         loop = asyncio.get_running_loop()
-        end = None if timeout is None or timeout < 0 else loop.time() + timeout
+        end = deadline(timeout)
         try:
             await self._end_commit(timeout)
         except asyncio.CancelledError:
@@ -320,3 +324,13 @@ class AsyncShareConsumer(AsyncMember):
                 log.warning("%r: a callback raised in close(): %r", self, error)
             raise
         return await super().close(None if end is None else max(0.0, end - loop.time()))
+
+
+def _log_failures(task: Commit) -> None:
+    """Log what failed in a commit whose caller was cancelled."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    failures = [error] if error is not None else [*filter(None, task.result().values())]
+    for failure in failures:
+        log.warning("a cancelled commit of a share consumer has failed: %r", failure)

@@ -628,6 +628,19 @@ def test_close_ends_the_calls_of_other_tasks(
     run(main())
 
 
+def test_nan_is_no_timeout(run: Run, reading: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(reading) as consumer:
+            for call in (consumer.poll, consumer.close):
+                with pytest.raises(ValueError, match="nan is not a number"):
+                    await call(float("nan"))
+            with pytest.raises(ValueError, match="nan is not a number"):
+                await consumer.consume(1, float("nan"))
+            assert await consumer.poll(0) is None
+
+    run(main())
+
+
 def test_calls_end_before_a_slow_close(run: Run, reading: dict[str, Any], topic: str) -> None:
     """The closing loop may use the consumer, but the program's calls must not."""
 

@@ -215,6 +215,41 @@ def test_commit_continues_after_a_cancellation(
     run(main())
 
 
+def test_failure_of_a_cancelled_commit_is_logged(
+    run: Run, make: MakeShare, send: Callable[..., None], sharing: MockCluster,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    async def main() -> None:
+        consumer = make()
+        send(b"record")
+        assert len(await consumer.poll(WAIT_S)) == 1
+        sharing.set_rtt(500)
+        try:
+            committing = asyncio.create_task(consumer.commit())
+            await asyncio.sleep(0.1)
+            committing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await committing
+            await consumer.close(0.05)
+            await asyncio.sleep(0.6)
+        finally:
+            sharing.set_rtt(0)
+
+    run(main())  # the loop reports no exception that nobody has retrieved
+    assert "a cancelled commit of a share consumer has failed" in caplog.text
+
+
+def test_nan_is_no_timeout(run: Run, make: MakeShare, place: str) -> None:
+    async def main() -> None:
+        async with make() as consumer:
+            for call in (consumer.poll, consumer.consume_batch, consumer.commit, consumer.close):
+                with pytest.raises(ValueError, match="nan is not a number"):
+                    await call(float("nan"))
+            assert len(await consumer.poll(0)) == 0
+
+    run(main())
+
+
 def test_plain_calls_during_a_commit_are_refused(
     run: Run, make: MakeShare, send: Callable[..., None], sharing: MockCluster
 ) -> None:

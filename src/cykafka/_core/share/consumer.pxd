@@ -8,9 +8,12 @@ cdef class ShareConsumer(Handle):
     cdef ShareMembership _membership
     # Whether librdkafka reports acknowledgement commits.
     cdef bint _listens
+    # Whether messages go through _deserialize().
+    cdef public bint _deserializes
 
     cdef int poll_until(self, int64_t deadline) except -1
     cdef object next_message(self, int64_t deadline)
-    cdef list take_messages(self)
+    cdef int deserialize(self, list rest, int64_t count) except -1
+    cdef int take_messages(self) except -1
     cdef MessageBatch take_batch(self)
     cdef int acknowledge_rows(self, MessageBatch batch, int type, object rows) except -1

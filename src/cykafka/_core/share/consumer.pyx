@@ -66,7 +66,7 @@ from cykafka._core.common.arguments cimport (
     timeout_ms,
 )
 from cykafka._core.common.config cimport merged_config, text_conf
-from cykafka._core.common.errors cimport check_doing, take_error
+from cykafka._core.common.errors cimport chain, check_doing, take_error
 from cykafka._core.common.message cimport Message, message_from
 from cykafka._core.common.partition cimport (
     TopicPartition,
@@ -286,9 +286,12 @@ cdef class ShareConsumer(Handle):
             if self._membership.rest is None:
                 self.poll_until(deadline)
             if self._membership.rest is None:
-                self._membership.rest = self.take_messages()
+                self.take_messages()
+            # A finalizer may close the consumer at each allocation, which drops the messages.
+            rest = self._membership.rest
+            self.deserialize(rest, INT64_MAX)
             # A signal handler may raise in Messages(): then the next call returns them.
-            messages = Messages(self._membership.rest[::-1])
+            messages = Messages(rest[::-1])
             self._membership.rest = None
             return messages
         finally:
@@ -392,19 +395,41 @@ cdef class ShareConsumer(Handle):
             if self._membership.rest is None:
                 self.poll_until(deadline)
             if self._membership.rest is None:
-                self._membership.rest = self.take_messages()
-            message = self._membership.rest.pop() if self._membership.rest else None
-            if not self._membership.rest:
+                self.take_messages()
+            rest = self._membership.rest  # see poll()
+            self.deserialize(rest, 1)
+            message = rest.pop() if rest else None
+            self._membership.deserialized -= self._membership.deserialized > 0
+            if not rest:
                 self._membership.rest = None
         finally:
             self._membership.end()
-        if message is not None and message.error() is not None:
-            raise KafkaException(message.error())
+        error = None if message is None else message.error()
+        if error is not None and error.code() not in (KafkaError._KEY_DESERIALIZATION,
+                                                      KafkaError._VALUE_DESERIALIZATION):
+            raise KafkaException(error)
         return message
 
-    def _put_back(self, messages):
-        """For subclasses: let the next call return these messages, because this one raises."""
-        self._membership.rest = [*(self._membership.rest or ()), *list(messages)[::-1]] or None
+    def _deserialize(self, message):
+        """For subclasses that set `_deserializes`: deserialize a message in place."""
+
+    cdef int deserialize(self, list rest, int64_t count) except -1:
+        """Deserialize the next messages, if the class does so. If that raises, the next call
+        returns the messages, and continues with the one at fault."""
+        cdef ShareMembership membership = self._membership
+        if not self._deserializes:
+            return 0
+        membership.converting = PyThread_get_thread_ident()
+        try:
+            while membership.deserialized < min(count, len(rest)):
+                message = rest[-1 - membership.deserialized]
+                if message.error() is None:
+                    self._deserialize(message)
+                membership.deserialized += 1
+                self.check_open()  # another thread may have closed the consumer
+        finally:
+            membership.converting = 0
+        return 0
 
     cdef int poll_until(self, int64_t deadline) except -1:
         """Poll until there are messages or the deadline is over. Returns at once if a callback has
@@ -412,13 +437,13 @@ cdef class ShareConsumer(Handle):
         cdef ShareMembership membership = self._membership
         cdef ck_batch_t *batch
         cdef rd_kafka_error_t *error
+        cdef bint found
         cdef int ms, wait
         while True:
             self.after_call()
-            batch = membership.batch()
             if membership.rest is not None:
                 return 0
-            if batch.cnt:
+            if membership.polled is not NULL and membership.polled.cnt:
                 return 0  # an earlier call has raised while it made its result
             ms = wait = 0 if membership.fatal is not None else self.slice_ms(deadline)
             # librdkafka runs callbacks only at the beginning and the end of its poll.
@@ -426,15 +451,20 @@ cdef class ShareConsumer(Handle):
                     self._callbacks.any or membership.on_commit is not None):
                 wait = SLICE
             self.enter()
-            with nogil:
-                error = ck_share_poll(self._share, wait, batch)
-            self.leave()
+            try:
+                # Not before: a finalizer may close the consumer until enter() has counted a call.
+                batch = membership.batch()
+                with nogil:
+                    error = ck_share_poll(self._share, wait, batch)
+                found = batch.cnt > 0
+            finally:
+                self.leave()
             if error is not NULL:
                 exception = _exception_of(error)
                 if isinstance(exception, KafkaException) and exception.args[0].fatal():
                     membership.fatal = exception.args[0]
                 raise exception
-            if batch.cnt:
+            if found:
                 return 0  # callbacks run in the next call, because they may raise
             if membership.fatal is not None:
                 raise KafkaException(membership.fatal)  # librdkafka reports it only once
@@ -442,18 +472,21 @@ cdef class ShareConsumer(Handle):
                 return self.after_call()
             PyErr_CheckSignals()
 
-    cdef list take_messages(self):
-        """The polled messages, the last one first. In an error they stay for the next call."""
-        cdef ck_batch_t *batch = self._membership.batch()
+    cdef int take_messages(self) except -1:
+        """Make the polled messages `rest`, the last one first. In an error they stay for the next
+        call."""
+        cdef ck_batch_t *batch
         cdef rd_kafka_message_t *rkmessage
         cdef rd_kafka_topic_t *rkt = NULL
         cdef object topic = None
         cdef Message message
-        cdef list messages = []
+        cdef list messages
         cdef size_t i
         # Run no garbage collection: a finalizer may close the consumer, which frees the batch.
         cdef bint collecting = PyGC_Disable()
         try:
+            batch = self._membership.batch()
+            messages = []
             for i in range(batch.cnt):
                 rkmessage = batch.rkmessages[i]
                 if rkmessage.rkt is NULL:
@@ -469,19 +502,23 @@ cdef class ShareConsumer(Handle):
                                                 &(<Message>messages[i])._c_headers)
             ck_batch_clear(batch)
             messages.reverse()
-            return messages
+            self._membership.rest = messages
+            self._membership.deserialized = 0
+            return 0
         finally:
             if collecting:
                 PyGC_Enable()
 
     cdef MessageBatch take_batch(self):
         """The polled messages as a batch. In an error they stay for the next call."""
-        cdef ck_batch_t *batch = self._membership.batch()
+        cdef ck_batch_t *batch
         cdef MessageBatch result
-        cdef list errors = []
+        cdef list errors
         cdef size_t i
         cdef bint collecting = PyGC_Disable()
         try:
+            batch = self._membership.batch()
+            errors = []
             for i in range(batch.cnt):
                 if batch.rkmessages[i].err:
                     topic = None
@@ -593,7 +630,6 @@ cdef class ShareConsumer(Handle):
                                      "records")
                 numbers.append(i)
         cnt = len(numbers) if rows is not None else <size_t>batch._cnt
-        opened = batch.opened()
         if rows is not None and cnt:
             chosen = <size_t *>malloc(cnt * sizeof(size_t))
             if chosen is NULL:
@@ -602,10 +638,15 @@ cdef class ShareConsumer(Handle):
                 chosen[i] = batch._start + <Py_ssize_t><size_t>numbers[i] * batch._step
         try:
             self.enter()
+            try:
+                opened = batch.opened()
+                ck_batch_ref(opened)
+            except:
+                self.leave()
+                raise
         except:
             free(chosen)
             raise
-        ck_batch_ref(opened)
         with nogil:
             if chosen is NULL:
                 done = ck_share_acknowledge(self._share, opened, batch._start, batch._step, cnt,
@@ -725,17 +766,19 @@ cdef class ShareConsumer(Handle):
             self._membership.end()
 
     def _refuse_rest(self, call):
-        if self._membership.rest is not None:
-            left = len(self._membership.rest)
+        rest = self._membership.rest
+        if rest is not None:
+            left = len(rest)
             raise IllegalStateException(
                 f"{call}: the iteration has not returned {left} record(s) of the last poll; "
                 "continue it, or call poll() for them")
 
     def _refuse_unseen(self, call):
-        cdef ck_batch_t *polled = self._membership.polled
+        cdef ck_batch_t *polled
         if self.property("share.acknowledgement.mode") != "implicit":
             return
         self._refuse_rest(call)
+        polled = self._membership.polled
         if polled is not NULL and polled.messages is not NULL:
             raise IllegalStateException(f"{call}: call poll() first for records that an earlier "
                                         "call could not return")
@@ -765,15 +808,13 @@ cdef class ShareConsumer(Handle):
         Raises
         ------
         IllegalStateException
-            The acknowledgement commit callback calls it.
+            The acknowledgement commit callback, or a deserializer, calls it.
         KafkaException
             ``_TIMED_OUT`` if a call in another thread did not end in time. The consumer then stays
             open.
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
-        if self._membership.reporting == PyThread_get_thread_ident():
-            raise IllegalStateException("Share consumer methods are not accessible from the "
-                                        "acknowledgement commit callback")
+        self._membership.refuse_inside()
         if self.begin_close(deadline):
             self._membership.close(self, deadline)
         return None if deadline < 0 else not self._membership.overdue
@@ -824,7 +865,13 @@ def commit(ShareConsumer consumer not None, timeout):
             key = TopicPartition(c.partitions.elems[i].topic.decode(),
                                  c.partitions.elems[i].partition)
             results[key] = KafkaException(KafkaError(<int>err)) if err else None
-    consumer.dispatch(NOW)
+    try:
+        consumer.dispatch(NOW)
+    except BaseException as exception:
+        raised = None
+        for failure in filter(None, results.values()):
+            raised = chain(raised, failure)  # nobody else reports it
+        raise chain(raised, exception)
     return results
 
 

@@ -17,8 +17,11 @@ cdef class ShareMembership(Member):
     cdef int _depth
     # The polled messages that no call has returned yet; NULL before the first poll.
     cdef ck_batch_t *polled
-    # The Messages of the last poll that an iteration has not returned yet.
+    # The Messages of the last poll that an iteration has not returned yet, the next one last; how
+    # many of them are deserialized, and the thread that deserializes now, or 0.
     cdef object rest
+    cdef Py_ssize_t deserialized
+    cdef unsigned long converting
     # The Storage of each returned batch that is alive: a linked list.
     cdef void *returned
     # The commit in progress; after Ctrl-C it continues without its caller.
@@ -27,6 +30,7 @@ cdef class ShareMembership(Member):
     cdef object fatal
 
     cdef int begin(self, Handle handle, bint waits=*) except -1
+    cdef int refuse_inside(self) except -1
     cdef void end(self) noexcept
     cdef int await_commit(self, Handle handle) except -1
     cdef ck_batch_t *batch(self) except NULL

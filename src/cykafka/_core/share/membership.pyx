@@ -101,9 +101,7 @@ cdef class ShareMembership(Member):
         thread is in a call that waits; waits for the end of any other call."""
         cdef unsigned long me = PyThread_get_thread_ident()
         handle.check_open()
-        if self.reporting == me:
-            raise IllegalStateException("Share consumer methods are not accessible from the "
-                                        "acknowledgement commit callback")
+        self.refuse_inside()
         try:
             while self._user not in (0, me) or self._next not in (0, me):
                 if self._waits:
@@ -126,6 +124,17 @@ cdef class ShareMembership(Member):
         except:
             self.end()
             raise
+        return 0
+
+    cdef int refuse_inside(self) except -1:
+        """Refuse calls of a callback or deserializer, which runs inside a call."""
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if self.reporting == me:
+            raise IllegalStateException("Share consumer methods are not accessible from the "
+                                        "acknowledgement commit callback")
+        if self.converting == me:
+            raise IllegalStateException("Share consumer methods are not accessible from a "
+                                        "deserializer")
         return 0
 
     cdef void end(self) noexcept:
