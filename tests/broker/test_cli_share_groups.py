@@ -134,7 +134,7 @@ def test_groups_shows_share_groups(
     assert found["configs"]["share.auto.offset.reset"] == "earliest"
     assert found["configs"]["share.delivery.count.limit"] == "5"
 
-    assert "it is no consumer group" in run_cli("groups", "lag", workers, status=1).error
+    assert "it is not a consumer group" in run_cli("groups", "lag", workers, status=1).error
 
     wait_until(lambda: run_cli("groups", "delete", workers, "-y", status=None).status == 0)
     rows = run_cli("groups", "list", "--json").rows

@@ -311,8 +311,8 @@ cdef class Membership(Member):
         failure = take_error(error)
         if not failure.fatal():
             raise KafkaException(failure)
-        # A fenced member, for example: poll() has returned the error, and the consumer is no
-        # longer in the group.
+        # For example, the group has fenced the member. poll() has returned the error, and the
+        # consumer is no longer in the group.
         _log.warning("%s: closed without leaving the group: %s", handle._label, failure.str())
         return 0
 

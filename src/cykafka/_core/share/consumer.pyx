@@ -870,7 +870,7 @@ def commit(ShareConsumer consumer not None, timeout):
     except BaseException as exception:
         raised = None
         for failure in filter(None, results.values()):
-            raised = chain(raised, failure)  # nobody else reports it
+            raised = chain(raised, failure)  # else it would be lost
         raise chain(raised, exception)
     return results
 

@@ -99,7 +99,7 @@ def _named_others(cluster: Cluster, patterns: Iterable[str], outcomes: Outcomes)
 def _refuse(others: Iterable[str], action: str, outcomes: Outcomes) -> None:
     """Report groups that have no committed offsets."""
     for name in others:
-        outcomes.fail(f"{action} of group {name}", "it is no consumer group")
+        outcomes.fail(f"{action} of group {name}", "it is not a consumer group")
 
 
 @groups.command(name="list")
