@@ -42,9 +42,7 @@ MakeShare = Callable[..., ShareConsumer]
 def sharing() -> Iterator[MockCluster]:
     """A cluster whose share groups begin at the first record, with frequent heartbeats."""
     with MockCluster() as cluster:
-        cluster.configure_share_groups(
-            auto_offset_reset="earliest", heartbeat_interval_ms=100, record_lock_duration_ms=2000
-        )
+        cluster.configure_share_groups(auto_offset_reset="earliest", heartbeat_interval_ms=100)
         yield cluster
 
 
