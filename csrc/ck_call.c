@@ -58,7 +58,7 @@ static void ck_call_unref(ck_call_t *call) {
         ck_runtime_count(CK_KIND_CALL, -1);
 }
 
-static void ck_call_ask_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+static void ck_call_metadata(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_topic_t *rkt = NULL;
 
         if (call->topic && !(rkt = rd_kafka_topic_new(rk, call->topic, NULL))) {
@@ -117,7 +117,7 @@ ck_call_ends_from(const rd_kafka_ListOffsets_result_t *result) {
 }
 
 /* Requests both ends of all partitions, with two requests per broker. */
-static void ck_call_ask_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+static void ck_call_ends(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         rd_kafka_queue_t *replies = rd_kafka_queue_new(rk);
         rd_kafka_event_t *event;
         rd_kafka_resp_err_t err;
@@ -175,7 +175,7 @@ static void ck_call_as_guest(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
 }
 
 /* librdkafka's list refers to its partitions, which must not outlive the handle. */
-static void ck_call_ask_share_commit(ck_call_t *call, int timeout_ms) {
+static void ck_call_share_commit(ck_call_t *call, int timeout_ms) {
         rd_kafka_topic_partition_list_t *results = NULL;
 
         /* With a negative timeout librdkafka does not wait. */
@@ -192,10 +192,10 @@ static void ck_call_ask_share_commit(ck_call_t *call, int timeout_ms) {
         rd_kafka_topic_partition_list_destroy(results);
 }
 
-static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
+static void ck_call_run(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
         switch (call->kind) {
         case CK_CALL_METADATA:
-                ck_call_ask_metadata(call, rk, timeout_ms);
+                ck_call_metadata(call, rk, timeout_ms);
                 break;
         case CK_CALL_GROUPS:
                 call->err =
@@ -213,7 +213,7 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                                                      &call->low, &call->high, timeout_ms);
                 break;
         case CK_CALL_ENDS:
-                ck_call_ask_ends(call, rk, timeout_ms);
+                ck_call_ends(call, rk, timeout_ms);
                 break;
         case CK_CALL_SEEK:
                 call->error = rd_kafka_seek_partitions(rk, call->partitions, timeout_ms);
@@ -223,7 +223,7 @@ static void ck_call_ask(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
                     rk, call->partitions, call->group, timeout_ms);
                 break;
         case CK_CALL_SHARE_COMMIT:
-                ck_call_ask_share_commit(call, timeout_ms);
+                ck_call_share_commit(call, timeout_ms);
                 break;
         case CK_CALL_FLUSH:
         case CK_CALL_INIT_TRANSACTIONS:
@@ -269,7 +269,7 @@ static void *ck_call_main(void *arg) {
         do {
                 ms = ck_call_ms(call);
                 until = ck_runtime_now_ms() + ms;
-                ck_call_ask(call, call->rk, ms);
+                ck_call_run(call, call->rk, ms);
         } while (ck_call_again(call, until));
         /* From here on the handle may be destroyed. */
         ck_loans_unpin(loans);
@@ -301,7 +301,7 @@ int ck_call_start(ck_call_t *call, rd_kafka_t *rk, ck_loans_t *loans,
 }
 
 void ck_call_now(ck_call_t *call, rd_kafka_t *rk, int timeout_ms) {
-        ck_call_ask(call, rk, timeout_ms);
+        ck_call_run(call, rk, timeout_ms);
         atomic_store(&call->done, true);
 }
 

@@ -174,11 +174,11 @@ int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner) {
         return before;
 }
 
-void *ck_delivery_of_event(ck_event_t *event, bool give_back) {
+void *ck_delivery_of_event(ck_event_t *event, bool release) {
         ck_delivery_t *delivery = (ck_delivery_t *)event;
         void *owner = delivery->owner;
 
-        if (give_back)
+        if (release)
                 delivery->owner = NULL;
         return owner;
 }

@@ -107,9 +107,9 @@ CK_EXPORT const ck_delivery_t *ck_delivery_report(const rd_kafka_message_t *rkme
  * threads at once (cykafka holds the GIL). */
 CK_EXPORT int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner);
 
-/* The owner of the delivery whose event was popped. With give_back the delivery clears
+/* The owner of the delivery whose event was popped. With release the delivery clears
  * its pointer to the owner. */
-CK_EXPORT void *ck_delivery_of_event(ck_event_t *event, bool give_back);
+CK_EXPORT void *ck_delivery_of_event(ck_event_t *event, bool release);
 
 /* Pushes the popped event again, for the callbacks that have not run yet. */
 CK_EXPORT void ck_delivery_push_again(ck_event_t *event);

@@ -397,7 +397,7 @@ def test_private_classes_are_safe_to_instantiate() -> None:
 
     for hidden in (
         _envelope.Kept,
-        _envelope.Gathered,
+        _envelope.EnvelopeColumns,
         _envelope.EnvelopeRows,
         _message.HeaderBlock,
     ):

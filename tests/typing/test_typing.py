@@ -94,7 +94,7 @@ def test_only_what_has_no_type_is_any_in_the_stubs(package: Path) -> None:
     """A result that is Any switches the checks of its users off."""
     untyped = {
         # The answers of all requests, and objects of the application's classes.
-        "Admin._ask",
+        "Admin._send",
         "EnvelopeCodec.decode",
         "EnvelopeCodec.to_envelope",
         "EnvelopeCodec.to_record",

@@ -55,7 +55,7 @@ class ClusterRequests(Admin):
         -------
         Future of DescribeClusterResult
         """
-        return self._ask(
+        return self._send(
             DescribeCluster(),
             None,
             include_authorized_operations=include_authorized_operations,
@@ -89,7 +89,7 @@ class ClusterRequests(Admin):
         """
         # librdkafka cannot parse the response to a request that contains a resource twice.
         wanted = list(dict.fromkeys(expect_list(resources, ConfigResource, "resources")))
-        return self._ask(
+        return self._send(
             DescribeConfigs(wanted), wanted, request_timeout=request_timeout, broker=broker
         )
 
@@ -127,7 +127,7 @@ class ClusterRequests(Admin):
         )
         wanted = expect_list(resources, ConfigResource, "resources")
         refuse_duplicates(wanted, "resources")  # the brokers would not respond
-        return self._ask(
+        return self._send(
             AlterConfigs(wanted),
             wanted,
             request_timeout=request_timeout,
@@ -160,7 +160,7 @@ class ClusterRequests(Admin):
         dict of ConfigResource to Future of None
         """
         wanted = expect_list(resources, ConfigResource, "resources")
-        return self._ask(
+        return self._send(
             IncrementalAlterConfigs(wanted),
             wanted,
             request_timeout=request_timeout,
@@ -202,9 +202,9 @@ class ClusterRequests(Admin):
         """
         if users is None:
             everybody = DescribeUserScramCredentials(None)
-            return self._ask(everybody, None, request_timeout=request_timeout)
+            return self._send(everybody, None, request_timeout=request_timeout)
         names = expect_names(users, "users", empty=True)
-        return self._ask(
+        return self._send(
             DescribeUserScramCredentials(names), names, request_timeout=request_timeout
         )
 
@@ -231,7 +231,7 @@ class ClusterRequests(Admin):
         wanted = expect_list(alterations, UserScramCredentialAlteration, "alterations")
         for alteration in wanted:
             _check_alteration(alteration)
-        return self._ask(
+        return self._send(
             AlterUserScramCredentials(wanted),
             {alteration.user for alteration in wanted},
             request_timeout=request_timeout,
@@ -257,7 +257,7 @@ class ClusterRequests(Admin):
         """
         wanted = expect_list(acls, AclBinding, "acls")
         refuse_duplicates(wanted, "acls")
-        return self._ask(CreateAcls(wanted), wanted, request_timeout=request_timeout)
+        return self._send(CreateAcls(wanted), wanted, request_timeout=request_timeout)
 
     def describe_acls(
         self, acl_binding_filter: AclBindingFilter, *, request_timeout: float | None = None
@@ -279,7 +279,7 @@ class ClusterRequests(Admin):
                 "acl_binding_filter: expected an AclBindingFilter, "
                 f"got {type(acl_binding_filter).__name__}"
             )
-        return self._ask(DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout)
+        return self._send(DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout)
 
     def delete_acls(
         self,
@@ -303,7 +303,7 @@ class ClusterRequests(Admin):
         """
         filters = expect_list(acl_binding_filters, AclBindingFilter, "acl_binding_filters")
         refuse_duplicates(filters, "acl_binding_filters")
-        return self._ask(DeleteAcls(filters), filters, request_timeout=request_timeout)
+        return self._send(DeleteAcls(filters), filters, request_timeout=request_timeout)
 
 
 def _check_alteration(alteration: UserScramCredentialAlteration) -> None:

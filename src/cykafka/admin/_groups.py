@@ -50,7 +50,7 @@ class GroupRequests(Admin):
         -------
         Future of ListConsumerGroupsResult
         """
-        return self._ask(
+        return self._send(
             ListConsumerGroups(),
             None,
             states=_values(states, ConsumerGroupState, "states"),
@@ -82,7 +82,7 @@ class GroupRequests(Admin):
             The keys are group names.
         """
         names = expect_names(group_ids, "group_ids", unnamed=True)
-        return self._ask(
+        return self._send(
             DescribeConsumerGroups(names),
             names,
             include_authorized_operations=include_authorized_operations,
@@ -107,7 +107,7 @@ class GroupRequests(Admin):
             The keys are group names.
         """
         names = expect_names(group_ids, "group_ids", unnamed=True)
-        return self._ask(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
+        return self._send(DeleteConsumerGroups(names), names, request_timeout=request_timeout)
 
     def list_consumer_group_offsets(
         self,
@@ -138,7 +138,7 @@ class GroupRequests(Admin):
             lambda partition: "an offset" if partition.offset != OFFSET_INVALID else None,
             all_allowed=True,
         )
-        return self._ask(
+        return self._send(
             ListConsumerGroupOffsets(group, partitions),
             [group],
             require_stable=require_stable,
@@ -170,7 +170,7 @@ class GroupRequests(Admin):
             "alter_consumer_group_offsets_request",
             lambda partition: "a negative offset" if partition.offset < 0 else None,
         )
-        return self._ask(
+        return self._send(
             AlterConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
         )
 
@@ -199,7 +199,7 @@ class GroupRequests(Admin):
             "delete_consumer_group_offsets_request",
             lambda partition: None,
         )
-        return self._ask(
+        return self._send(
             DeleteConsumerGroupOffsets(group, partitions), [group], request_timeout=request_timeout
         )
 

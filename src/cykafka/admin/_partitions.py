@@ -61,7 +61,7 @@ class PartitionRequests(Admin):
                 "isolation_level: expected an IsolationLevel, got "
                 f"{type(isolation_level).__name__}"
             )
-        return self._ask(
+        return self._send(
             ListOffsets(wanted),
             wanted,
             isolation_level=None if isolation_level is None else isolation_level.value,
@@ -89,7 +89,7 @@ class PartitionRequests(Admin):
         dict of TopicPartition to Future of DeletedRecords
         """
         partitions = _checked_partitions(topic_partition_offsets, "Request", "request list")
-        return self._ask(
+        return self._send(
             DeleteRecords(partitions),
             partitions,
             request_timeout=request_timeout,
@@ -130,7 +130,7 @@ class PartitionRequests(Admin):
         wanted = None
         if partitions is not None:
             wanted = _checked_partitions(partitions, "'partitions'", "'partitions' list")
-        return self._ask(
+        return self._send(
             ElectLeaders(election_type.value, wanted),
             None,
             request_timeout=request_timeout,

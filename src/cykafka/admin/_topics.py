@@ -38,7 +38,7 @@ class TopicRequests(Admin):
             The keys are topic names.
         """
         wanted = expect_list(new_topics, NewTopic, "new_topics")
-        return self._ask(
+        return self._send(
             CreateTopics(wanted),
             _names(wanted, "new_topics"),
             operation_timeout=operation_timeout,
@@ -67,7 +67,7 @@ class TopicRequests(Admin):
             The keys are topic names.
         """
         names = expect_names(topics, "topics")
-        return self._ask(
+        return self._send(
             DeleteTopics(names),
             names,
             operation_timeout=operation_timeout,
@@ -97,7 +97,7 @@ class TopicRequests(Admin):
             The keys are topic names.
         """
         wanted = expect_list(new_partitions, NewPartitions, "new_partitions")
-        return self._ask(
+        return self._send(
             CreatePartitions(wanted),
             _names(wanted, "new_partitions"),
             operation_timeout=operation_timeout,
@@ -130,7 +130,7 @@ class TopicRequests(Admin):
         if not isinstance(topics, TopicCollection):
             raise TypeError(f"topics: expected a TopicCollection, got {type(topics).__name__}")
         names = expect_names(topics.topic_names, "topics", empty=True)
-        return self._ask(
+        return self._send(
             DescribeTopics(names),
             names,
             request_timeout=request_timeout,

@@ -84,10 +84,10 @@ class AsyncAdminClient(_Base, AsyncWith):
         self._loop_watch.stays = True
         self._serve_in_loop(self._loop_watch)
 
-    def _ask(self, request: Any, keys: Iterable[Any] | None, **options: Any) -> Any:
+    def _send(self, request: Any, keys: Iterable[Any] | None, **options: Any) -> Any:
         loop = asyncio.get_running_loop()
         self._loop_watch.claim(loop)
-        found: Any = super()._ask(request, keys, **options)
+        found: Any = super()._send(request, keys, **options)
         if isinstance(found, Future):
             return asyncio.wrap_future(found, loop=loop)
         return {key: asyncio.wrap_future(future, loop=loop) for key, future in found.items()}

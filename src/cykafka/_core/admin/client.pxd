@@ -1,7 +1,7 @@
-from cykafka._core.admin.answers cimport Answers
+from cykafka._core.admin.in_flight cimport InFlightRequests
 from cykafka._core.client.handle cimport Handle
 
 cdef class Admin(Handle):
-    cdef Answers _answers
+    cdef InFlightRequests _requests
     # Whether every future had its response when close() began.
-    cdef bint _answered
+    cdef bint _responded

@@ -5,7 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.admin.answers cimport Answers
+from cykafka._core.admin.in_flight cimport InFlightRequests
 from cykafka._core.admin.request cimport Request, c_text, text_or_none
 from cykafka._core.clib.csrc cimport (
     CK_CALL_GROUPS,
@@ -42,9 +42,9 @@ cdef class Admin(Handle):
     """
 
     def __cinit__(self, *args, **kwargs):
-        self._answers = Answers.__new__(Answers)
-        self._answered = True
-        self._role = self._answers
+        self._requests = InFlightRequests.__new__(InFlightRequests)
+        self._responded = True
+        self._role = self._requests
         self._closed_words = "AdminClient has been closed"
 
     @cython.embedsignature(False)
@@ -64,7 +64,7 @@ cdef class Admin(Handle):
         finally:
             self._opening = False
 
-    def _ask(self, Request request not None, keys, **options):
+    def _send(self, Request request not None, keys, **options):
         """Send a request.
 
         Parameters
@@ -82,12 +82,12 @@ cdef class Admin(Handle):
             The futures are running, so you cannot cancel them. Each gets a result or a
             KafkaException. If the handle is closed first, the code is ``_DESTROY``.
         """
-        return self._answers.ask(self, request, keys, options)
+        return self._requests.send(self, request, keys, options)
 
     def _serve_in_loop(self, Watch watch not None):
         """Deliver responses in the watch's loop from now on. Call this method before the first
         request. close() then does not wait for librdkafka's threads."""
-        self._answers.watch = watch
+        self._requests.watch = watch
         self._ends_alone = True
 
     # -- synchronous calls
@@ -152,7 +152,7 @@ cdef class Admin(Handle):
         try:
             if group is not None:
                 call.topic = copied(c_text(group, "group"))
-            self.ask(call, ms)
+            self.run_call(call, ms)
             check_doing(call.err, "Failed to list groups")
             result = [_group_from(call.groups, i) for i in range(call.groups.group_cnt)]
         finally:
@@ -188,9 +188,9 @@ cdef class Admin(Handle):
         """
         cdef int64_t deadline = deadline_after(timeout_ms(timeout, "timeout"))
         if self.begin_close(deadline):
-            self._answered = not self._answers.pending
+            self._responded = not self._requests.pending
             self.destroy(0, NULL, deadline, True)
-        return self._answered
+        return self._responded
 
     def __len__(self):
         if self._ptr is NULL or self._generation != ck_runtime_generation:

@@ -6,14 +6,11 @@ from libc.stdint cimport int32_t
 from cykafka._core.arrow.read cimport ArrowData
 from cykafka._core.clib.csrc cimport ck_bytes_t, ck_column_get, ck_column_t
 from cykafka._core.clib.librdkafka cimport (
+    partitioner_t,
     rd_kafka_msg_partitioner_consistent,
     rd_kafka_msg_partitioner_fnv1a,
     rd_kafka_msg_partitioner_murmur2,
-    rd_kafka_topic_t,
 )
-
-ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
-                                  void *) noexcept nogil
 
 
 def key_partitions(data, str partitioner not None, int32_t partition_count):

@@ -230,7 +230,7 @@ cdef extern from "ck_delivery.h" nogil:
     size_t ck_delivery_taken(const ck_delivery_t *delivery)
     void ck_delivery_close(ck_delivery_t *delivery, rd_kafka_resp_err_t err)
     int ck_delivery_want(ck_delivery_t *delivery, int which, void *owner)
-    void *ck_delivery_of_event(ck_event_t *event, bint give_back)
+    void *ck_delivery_of_event(ck_event_t *event, bint release)
     void ck_delivery_push_again(ck_event_t *event)
     bint ck_delivery_is_done(const ck_delivery_t *delivery)
     int64_t ck_delivery_failed(const ck_delivery_t *delivery)

@@ -360,6 +360,10 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
                                            size_t keylen, int32_t partition_cnt,
                                            void *rkt_opaque, void *msg_opaque)
 
+# The type of the partitioners above; rdkafka.h has no name for it.
+ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
+                                  void *) noexcept nogil
+
 
 # <librdkafka/rdkafka_mock.h>, which upstream calls experimental. Any thread may call these
 # functions. Most of them wait for the cluster's own thread.

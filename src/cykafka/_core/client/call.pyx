@@ -106,7 +106,7 @@ cdef class Call:
             ms = <int>self._ms
             with nogil:
                 usleep(ms * 1000)
-            handle.give_way(closing)
+            handle.check_wait(closing)
         elif self.c is NULL:
             rk = handle.enter()
             ms = <int>self._ms
@@ -121,7 +121,7 @@ cdef class Call:
                     done = ck_call_wait(self.c, ms)
                 if done or ms == 0:
                     break
-                handle.give_way(closing)
+                handle.check_wait(closing)
         elif self.c.kind >= CK_CALL_FLUSH:
             # Such a call lasts at most a slice, and serves the handle.
             rk = handle.enter()
@@ -130,9 +130,9 @@ cdef class Call:
                 ck_call_now(self.c, rk, ms)
             handle.leave()
         elif self.c.kind < CK_CALL_SEEK:
-            # ask() first waits for a broker, so that Ctrl-C rarely abandons a call.
+            # run_call() first waits for a broker, so that Ctrl-C rarely abandons a call.
             self._started = True
-            handle.ask(self.c, self._ms)
+            handle.run_call(self.c, self._ms)
         else:
             handle.start_call(self.c, self._ms)
             self._started = True

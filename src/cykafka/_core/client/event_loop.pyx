@@ -165,7 +165,8 @@ cdef class Watch:
         on_served = self.on_served
         if on_served is not None:
             on_served()
-        for waker in tuple(self._wakers):
+        # list() allocates nothing while it iterates, so no finalizer calls part() meanwhile.
+        for waker in list(self._wakers):
             waker(loop)
         return 0
 

@@ -59,7 +59,7 @@ cdef class Handle:
     cdef void leave(self) noexcept
     cdef int refuse(self, str words=*) except -1
     cdef bint is_closing(self) noexcept
-    cdef int give_way(self, bint before) except -1
+    cdef int check_wait(self, bint before) except -1
     cdef int dispatch(self, int64_t deadline) except -1
     cdef int after_call(self) except -1
     cdef int slice_ms(self, int64_t deadline) noexcept
@@ -78,7 +78,7 @@ cdef class Handle:
     cdef int check_handle(self) except -1
     cdef str property(self, str key)
     cdef char *await_cluster_id(self, int64_t deadline) except? NULL
-    cdef int ask(self, ck_call_t *call, int64_t timeout) except -1
+    cdef int run_call(self, ck_call_t *call, int64_t timeout) except -1
     cdef int start_call(self, ck_call_t *call, int64_t timeout) except -1
     cdef int await_call(self, ck_call_t *call) except -1
 

@@ -144,7 +144,7 @@ cdef enum:
 
 cdef enum:
     # The interval between metadata requests until a broker responds, ms.
-    ASK_AGAIN_MS = 100
+    METADATA_RETRY_MS = 100
 
 # Keyed by id, because a subclass may override comparison and hashing.
 _live = weakref.WeakValueDictionary()
@@ -318,7 +318,7 @@ cdef class Handle:
         if self._calls == 0 and self._state == CLOSING:
             ck_condition_signal(self._condition)
 
-    cdef int give_way(self, bint before) except -1:
+    cdef int check_wait(self, bint before) except -1:
         """Run signal handlers, and raise if the handle is closed or being closed.
 
         A wait outside counted calls calls this between its slices. `before` is the value that the
@@ -585,7 +585,7 @@ cdef class Handle:
             self.refuse("Handle has been closed")
         return 0
 
-    cdef int ask(self, ck_call_t *call, int64_t timeout) except -1:
+    cdef int run_call(self, ck_call_t *call, int64_t timeout) except -1:
         """Run a blocking librdkafka call to the brokers. timeout is in ms; -1 waits forever.
 
         Ctrl-C or a close() ends the wait. The call continues in its own thread, which drops the
@@ -621,12 +621,12 @@ cdef class Handle:
             ms = slice_left(deadline)
             if ms == 0:
                 return NULL
-            self.give_way(closing)
+            self.check_wait(closing)
             # The first request makes a new consumer connect at once. Otherwise it may connect only
             # when it looks for its group's coordinator a second time. Repeat the request: a broker
             # that has just started, or is fenced, may respond without any brokers. librdkafka
             # drops such a response, and does not repeat the request for minutes.
-            if ck_runtime_now_ms() - asked >= ASK_AGAIN_MS:
+            if ck_runtime_now_ms() - asked >= METADATA_RETRY_MS:
                 rk = self.enter()
                 with nogil:
                     # librdkafka also keeps the id from a response after the timeout.
@@ -634,7 +634,7 @@ cdef class Handle:
                         rd_kafka_metadata_destroy(metadata)
                 self.leave()
                 asked = ck_runtime_now_ms()
-                self.give_way(closing)
+                self.check_wait(closing)
 
     cdef int start_call(self, ck_call_t *call, int64_t timeout) except -1:
         rk = self.enter()
@@ -657,7 +657,7 @@ cdef class Handle:
                 if call.err and self._open_in != ck_runtime_generation:
                     self.refuse()  # a close() made librdkafka end the call
                 return 0
-            self.give_way(closing)
+            self.check_wait(closing)
 
     def list_topics(self, topic=None, timeout=None):
         """Request the cluster's brokers, topics and partitions from a broker.
@@ -685,7 +685,7 @@ cdef class Handle:
         cdef ck_call_t *call = new_call(CK_CALL_METADATA)
         try:
             name_topic(call, topic)
-            self.ask(call, ms)
+            self.run_call(call, ms)
             cluster = cluster_of(call)
         finally:
             ck_call_leave(call)

@@ -9,7 +9,7 @@ from cykafka._core.common.partition cimport c_name
 
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL:
-    """Create a call for Handle.ask(). The caller ends it with ck_call_leave()."""
+    """Create a call for Handle.run_call(). The caller ends it with ck_call_leave()."""
     cdef ck_call_t *call = ck_call_new(kind)
     if call is NULL:
         raise MemoryError

@@ -28,10 +28,10 @@ from cykafka._core.clib.csrc cimport (
 )
 cimport cykafka._core.clib.csrc as runtime
 from cykafka._core.clib.librdkafka cimport (
+    partitioner_t,
     rd_kafka_msg_partitioner_consistent,
     rd_kafka_msg_partitioner_fnv1a,
     rd_kafka_msg_partitioner_murmur2,
-    rd_kafka_topic_t,
     rd_kafka_version,
     rd_kafka_version_str,
 )
@@ -41,9 +41,6 @@ from cykafka._core.common.naming import public
 
 # importlib.metadata would take half of the package's import time.
 __version__ = ck_runtime_version().decode()
-
-ctypedef int32_t (*partitioner_t)(const rd_kafka_topic_t *, const void *, size_t, int32_t, void *,
-                                  void *) noexcept nogil
 
 
 def libversion():

@@ -451,9 +451,9 @@ cdef class Consumer(Handle):
         self._membership.refuse_inside("poll")
         if self._backlog.has_kept():
             self.after_call()
-            kept = self._fetcher.hand_over(self._backlog.carry, 1)
-            if kept:
-                return kept[0]
+            kept = self._fetcher.hand_over_kept()
+            if kept is not None:
+                return kept
         while True:
             rk = self.enter()
             # First try without waiting and with the GIL: usually a message is available.
@@ -476,9 +476,9 @@ cdef class Consumer(Handle):
                     self._backlog.keep(rkmessage)
                 self.after_call()
                 if self._backlog.has_kept():
-                    kept = self._fetcher.hand_over(self._backlog.carry, 1)
-                    if kept:
-                        return kept[0]
+                    kept = self._fetcher.hand_over_kept()
+                    if kept is not None:
+                        return kept
             elif rkmessage is not NULL:
                 return self._fetcher.hand_over_one(rkmessage)
             if deadline == -2:
@@ -919,6 +919,12 @@ def seek_partition(Consumer consumer not None, partition):
         raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
     check_seekable(partition.offset)
     consumer.check_open()
+    # A copy: a subclass may have a topic whose __eq__ and __hash__ run any code.
+    c_partitions = partitions_to([partition], "partition")
+    try:
+        partition, = partitions_from(c_partitions)
+    finally:
+        rd_kafka_topic_partition_list_destroy(c_partitions)
     consumer._progress.give_up(consumer, [partition], RD_KAFKA_RESP_ERR__STATE,
                                "seek() has moved the position")
     consumer._progress.begin_reading(consumer, [partition])

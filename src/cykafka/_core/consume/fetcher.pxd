@@ -22,6 +22,7 @@ cdef class Fetcher:
                              int64_t deadline)
     cdef int64_t available(self, Handle handle, int64_t want) except -1
     cdef list hand_over(self, ck_batch_t *batch, size_t most)
+    cdef Message hand_over_kept(self)
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage)
     cdef MessageBatch hand_over_batch(self, Handle handle, ck_batch_t *gathered, size_t want,
                                       bint raising)

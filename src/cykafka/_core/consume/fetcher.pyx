@@ -240,6 +240,19 @@ cdef class Fetcher:
                 PyGC_Enable()
         return messages
 
+    cdef Message hand_over_kept(self):
+        """Return the oldest message that an earlier call has left over, or None."""
+        # Read carry only when nothing can run that replaces it; see hand_over().
+        cdef bint collecting = PyGC_Disable()
+        try:
+            if not self._backlog.has_kept():
+                return None
+            kept = self.hand_over(self._backlog.carry, 1)
+            return kept[0] if kept else None  # a rebalance may have dropped what was left over
+        finally:
+            if collecting:
+                PyGC_Enable()
+
     cdef Message hand_over_one(self, rd_kafka_message_t *rkmessage):
         """Like hand_over(), for a message outside a batch. Destroys the message if it raises."""
         cdef bint collecting = PyGC_Disable()

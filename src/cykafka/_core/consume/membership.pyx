@@ -354,13 +354,11 @@ cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *p
     cdef Handle handle = <Handle>attached
     cdef Membership membership = <Membership>handle._role
     cdef bint outer = ck_callback_inside(True)
+    membership.enter_callback()
     try:
-        membership.enter_callback()
-        try:
-            membership.rebalance(handle, err, partitions)
-        finally:
-            membership.leave_callback()
+        membership.rebalance(handle, err, partitions)
     except BaseException as exception:
         # The call that served librdkafka raises it after leaving librdkafka.
         handle._callbacks.raised = chain(handle._callbacks.raised, exception)
+    membership.leave_callback()
     ck_callback_inside(outer)

@@ -134,10 +134,11 @@ cdef class Progress:
         """
         if not self._behind and not self._given_up:
             return
-        given_up = dict(self._given_up)
+        given_up = self._given_up
+        given_up = list(given_up.values())
         again = self._behind and len(self._uncommitted(handle, assignment(handle))) > 0
         yield from self.rewind(handle, timeout)
-        for error in given_up.values():
+        for error in given_up:
             raise KafkaException(KafkaError(
                 error.code(), f"{error.str()}; the consumer has sought back, and no transaction "
                 "has begun: read again", retriable=True))

@@ -68,7 +68,7 @@ __all__ = ["EnvelopeCodec", "EnvelopeError"]
 import_datetime()
 
 cdef enum:
-    # The attributes, in the order in which Gathered reads them.
+    # The attributes, in the order in which EnvelopeColumns reads them.
     MESSAGE_ID = 0
     TRACE_ID
     MESSAGE_TYPE
@@ -117,7 +117,7 @@ cdef class Kept:
 
 
 @cython.final
-cdef class Gathered:
+cdef class EnvelopeColumns:
     """The columns of the envelopes to send."""
 
     cdef size_t _cnt
@@ -577,7 +577,7 @@ cdef class EnvelopeCodec:
         cdef ck_publish_t *publish = &batch.c
         cdef ck_headers_t *headers = &batch.c_headers
         cdef ck_column_t[2] named
-        cdef Gathered gathered
+        cdef EnvelopeColumns columns
         cdef int64_t wait_ms
         self._opened()
         if producer._open_in != ck_runtime_generation:
@@ -588,22 +588,22 @@ cdef class EnvelopeCodec:
             publish.partitions.missing = int_argument(partition, "partition", -1, INT32_MAX)
         if timestamp_ms is not None:
             publish.timestamps.missing = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
-        batch.owner = gathered = self._gather(items_of(envelopes, "envelopes", "envelopes"))
-        publish.cnt = gathered._cnt
+        batch.owner = columns = self._columns_of(items_of(envelopes, "envelopes", "envelopes"))
+        publish.cnt = columns._cnt
         publish.keys.kind = publish.values.kind = CK_COLUMN_POINTERS
-        publish.keys.u.items = gathered._texts[MESSAGE_ID]
-        publish.values.u.items = gathered._bodies
+        publish.keys.u.items = columns._texts[MESSAGE_ID]
+        publish.values.u.items = columns._bodies
         memset(named, 0, sizeof(named))
         named[0].kind = named[1].kind = CK_COLUMN_POINTERS
-        named[0].u.items = gathered._texts[MESSAGE_TYPE]
-        named[1].u.items = gathered._texts[TRACE_ID]
+        named[0].u.items = columns._texts[MESSAGE_TYPE]
+        named[1].u.items = columns._texts[TRACE_ID]
         headers.named_cnt = 2
         headers.names = NAMES
         headers.named = named
         publish.headers = headers
-        batch.topic = producer._publisher.topics_column(producer, topic, gathered._columns,
+        batch.topic = producer._publisher.topics_column(producer, topic, columns._columns,
                                                         publish)
-        batch.borrow_large(gathered._bodies_kept)
+        batch.borrow_large(columns._bodies_kept)
         return producer._publisher.send(producer, batch, wait_ms)
 
     def to_record(self, envelope, *, timestamp_ms=None):
@@ -621,24 +621,24 @@ cdef class EnvelopeCodec:
             ``key`` (str or None), ``value`` (bytes or None), ``headers`` (dict of str to str or
             None) and ``timestamp`` (int, ms).
         """
-        cdef Gathered gathered
+        cdef EnvelopeColumns columns
         cdef int64_t ms
         self._opened()
         ms = now_ms()
         if timestamp_ms is not None:
             ms = int_argument(timestamp_ms, "timestamp_ms", 0, INT64_MAX)
-        gathered = self._gather((envelope,))
-        return {"key": text_of(gathered._texts[MESSAGE_ID][0]),
-                "value": bytes_of(gathered._bodies[0]),
-                "headers": {"message_type": text_of(gathered._texts[MESSAGE_TYPE][0]),
-                            "trace_id": text_of(gathered._texts[TRACE_ID][0])},
+        columns = self._columns_of((envelope,))
+        return {"key": text_of(columns._texts[MESSAGE_ID][0]),
+                "value": bytes_of(columns._bodies[0]),
+                "headers": {"message_type": text_of(columns._texts[MESSAGE_TYPE][0]),
+                            "trace_id": text_of(columns._texts[TRACE_ID][0])},
                 "timestamp": ms}
 
-    cdef Gathered _gather(self, tuple envelopes):
-        cdef Gathered gathered = Gathered.__new__(Gathered)
-        gathered.allocate(len(envelopes))
-        gathered.read(envelopes)
-        return gathered
+    cdef EnvelopeColumns _columns_of(self, tuple envelopes):
+        cdef EnvelopeColumns columns = EnvelopeColumns.__new__(EnvelopeColumns)
+        columns.allocate(len(envelopes))
+        columns.read(envelopes)
+        return columns
 
     # -- from records
 

@@ -206,9 +206,10 @@ cdef class RecordSender:
             librdkafka cannot queue the record: it is too large, the partition does not exist, no
             transaction is open, ...
         """
-        if self._is_closing or self._futures is None:
+        cdef Futures futures = self._futures  # the arguments may run __init__() again
+        if self._is_closing or futures is None:
             raise ClosedError("Producer has been closed")
-        return self._futures.produce(topic, value, key, partition, timestamp, headers)
+        return futures.produce(topic, value, key, partition, timestamp, headers)
 
 
 def _queue_waiting(futures):

@@ -320,8 +320,9 @@ cdef class Publisher(Role):
             if self._topics.setdefault(key, topic) is not topic:
                 topic.release()
                 topic = self._topics[key]
-        self.last_name = name
         self.last_topic = topic
+        self.last_name = name  # frees the old name, whose finalizer may produce or close
+        handle.check_open()
         return topic._ptr
 
     cdef object topics_column(self, Handle handle, object topic, Columns columns,

@@ -112,7 +112,7 @@ cdef class ShareMembership(Member):
                     self._next = me  # else a thread with many short calls would keep this one out
                 with nogil:
                     usleep(100)
-                handle.give_way(False)
+                handle.check_wait(False)
         finally:
             if self._next == me:
                 self._next = 0

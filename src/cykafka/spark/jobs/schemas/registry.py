@@ -229,7 +229,7 @@ class Registry:
         path = f"/subjects/{quote(subject, safe='')}"
         path += "/versions" if self.options["auto.register.schemas"] == "true" else ""
         key = f"{path} {document.form} {document.text}"
-        return int(self._cached(key, lambda: self._ask("POST", path, body)["id"]))
+        return int(self._cached(key, lambda: self._send("POST", path, body)["id"]))
 
     def _cached(self, key: str, find: Any, *, expires: bool = False) -> Any:
         # Hold the lock during a request, so that threads do not request the same schema.
@@ -271,14 +271,14 @@ class Registry:
         parts[reference.name] = answer["schema"]
 
     def _schema(self, path: str, query: str = "") -> Any:
-        answer = self._ask("GET", path + query)
+        answer = self._send("GET", path + query)
         if answer.get("schemaType") == FORMS["protobuf"]:
             # Only Protobuf has this format: with Avro some registries fail.
             query += "&" if query else "?"
-            answer = self._ask("GET", f"{path}{query}format=serialized")
+            answer = self._send("GET", f"{path}{query}format=serialized")
         return answer
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _send(self, method: str, path: str, body: Any = None) -> Any:
         import urllib3
 
         for number, url in enumerate(self._urls):

@@ -1,4 +1,4 @@
-"""Answers: an administrative client's requests in flight, and their futures.
+"""InFlightRequests: an administrative client's requests in flight, and their futures.
 
 librdkafka puts the responses on cykafka's queue. A Python thread reads the queue while requests
 are in flight, so programs need not call poll(). cykafka cannot use librdkafka's background queue:
@@ -62,7 +62,7 @@ _NO_LEADER = (<int>RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
 
 @cython.final
 @cython.no_gc_clear
-cdef class Answers(Role):
+cdef class InFlightRequests(Role):
     """One client's requests, and the role of its handle."""
 
     def __cinit__(self):
@@ -109,8 +109,8 @@ cdef class Answers(Role):
 
     # -- requests
 
-    cdef object ask(self, Handle handle, Request request, object keys, dict options):
-        """Send a request and return its futures; see Admin._ask()."""
+    cdef object send(self, Handle handle, Request request, object keys, dict options):
+        """Send a request and return its futures; see Admin._send()."""
         cdef options_t chosen
         cdef rd_kafka_AdminOptions_t *c_options
         cdef char errstr[512]
@@ -242,11 +242,11 @@ cdef class Answers(Role):
         return 0
 
 
-def _serve_results(Answers answers not None, Handle handle not None):
+def _serve_results(InFlightRequests requests not None, Handle handle not None):
     try:
-        answers.serve_results(handle)
+        requests.serve_results(handle)
     finally:
-        answers._serving = False
+        requests._serving = False
 
 
 def _future():

@@ -5,7 +5,7 @@ from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport Role
 
-cdef class Answers(Role):
+cdef class InFlightRequests(Role):
     # The queue of responses.
     cdef rd_kafka_queue_t *_results
     # Requests in flight, by number.
@@ -15,7 +15,7 @@ cdef class Answers(Role):
     # If not None, its loop serves instead of the thread.
     cdef Watch watch
 
-    cdef object ask(self, Handle handle, Request request, object keys, dict options)
+    cdef object send(self, Handle handle, Request request, object keys, dict options)
     cdef int ensure_thread(self, Handle handle) except -1
     cdef int serve_results(self, Handle handle) except -1
     cdef int complete(self, Handle handle, rd_kafka_event_t *event) except -1
