@@ -17,12 +17,51 @@ static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t
 }
 /* NOLINTEND(readability-non-const-parameter) */
 
+/* The acknowledgement commit callback: pushes one event for each partition. */
+static void ck_share_on_commit(rd_kafka_share_t *share,
+                        rd_kafka_share_partition_offsets_list_t *partitions,
+                        rd_kafka_resp_err_t err, void *opaque) {
+        size_t cnt = rd_kafka_share_partition_offsets_list_count(partitions);
+
+        (void)share;
+        for (size_t i = 0; i < cnt; i++) {
+                const rd_kafka_share_partition_offsets_t *from =
+                    rd_kafka_share_partition_offsets_list_get(partitions, i);
+                const rd_kafka_topic_partition_t *rktpar =
+                    rd_kafka_share_partition_offsets_partition(from);
+                size_t size =
+                    rd_kafka_share_partition_offsets_offsets_cnt(from) * sizeof(int64_t);
+                ck_notice_t *notice = ck_event_new(CK_EVENT_ACKNOWLEDGED, NULL);
+
+                if (!notice)
+                        continue;
+                notice->event.code = err;
+                notice->partitions = rd_kafka_topic_partition_list_new(1);
+                rd_kafka_topic_partition_list_add(notice->partitions, rktpar->topic,
+                                                  rktpar->partition);
+                if (!(notice->text = malloc(size ? size : 1))) {
+                        ck_event_destroy(&notice->event);
+                        continue;
+                }
+                memcpy(notice->text, rd_kafka_share_partition_offsets_offsets(from),
+                       size);
+                notice->text_len = size;
+                ck_queue_push(opaque, &notice->event);
+        }
+}
+
 rd_kafka_share_t *ck_share_new(rd_kafka_conf_t *conf, rd_kafka_t **rk, char *errstr,
                                size_t errstr_size) {
+        rd_kafka_share_t *share;
+
         /* The interceptor is called once, before rd_kafka_share_consumer_new() returns.
          */
         rd_kafka_conf_interceptor_add_on_new(conf, "cykafka", ck_share_on_new, rk);
-        return rd_kafka_share_consumer_new(conf, errstr, errstr_size);
+        share = rd_kafka_share_consumer_new(conf, errstr, errstr_size);
+        if (share) /* the call fails only on a closed consumer */
+                rd_kafka_error_destroy(rd_kafka_share_set_acknowledgement_commit_cb(
+                    share, ck_share_on_commit, rd_kafka_opaque(*rk)));
+        return share;
 }
 
 rd_kafka_error_t *ck_share_poll(rd_kafka_share_t *share, int timeout_ms,
@@ -97,36 +136,4 @@ bool ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms) {
                 ck_callback_log(rk, level, facility, text);
         rd_kafka_event_destroy(event);
         return true;
-}
-
-void ck_share_on_commit(rd_kafka_share_t *share,
-                        rd_kafka_share_partition_offsets_list_t *partitions,
-                        rd_kafka_resp_err_t err, void *opaque) {
-        size_t cnt = rd_kafka_share_partition_offsets_list_count(partitions);
-
-        (void)share;
-        for (size_t i = 0; i < cnt; i++) {
-                const rd_kafka_share_partition_offsets_t *from =
-                    rd_kafka_share_partition_offsets_list_get(partitions, i);
-                const rd_kafka_topic_partition_t *rktpar =
-                    rd_kafka_share_partition_offsets_partition(from);
-                size_t size =
-                    rd_kafka_share_partition_offsets_offsets_cnt(from) * sizeof(int64_t);
-                ck_notice_t *notice = ck_event_new(CK_EVENT_ACKNOWLEDGED, NULL);
-
-                if (!notice)
-                        continue;
-                notice->event.code = err;
-                notice->partitions = rd_kafka_topic_partition_list_new(1);
-                rd_kafka_topic_partition_list_add(notice->partitions, rktpar->topic,
-                                                  rktpar->partition);
-                if (!(notice->text = malloc(size ? size : 1))) {
-                        ck_event_destroy(&notice->event);
-                        continue;
-                }
-                memcpy(notice->text, rd_kafka_share_partition_offsets_offsets(from),
-                       size);
-                notice->text_len = size;
-                ck_queue_push(opaque, &notice->event);
-        }
 }

@@ -16,7 +16,10 @@
 #include "ck_batch.h"
 
 /* rd_kafka_share_consumer_new(). *rk becomes its rd_kafka_t. NULL on failure: errstr and
- * rd_kafka_last_error() say why, and the caller keeps conf. */
+ * rd_kafka_last_error() say why, and the caller keeps conf. The acknowledgement commit
+ * callback pushes one CK_EVENT_ACKNOWLEDGED for each partition to the ck_queue_t that is
+ * conf's opaque, and drops it if memory is short. It stays for the consumer's life,
+ * because librdkafka aborts the process if a result arrives after its removal. */
 CK_EXPORT rd_kafka_share_t *ck_share_new(rd_kafka_conf_t *conf, rd_kafka_t **rk,
                                          char *errstr, size_t errstr_size);
 
@@ -44,11 +47,5 @@ CK_EXPORT size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t 
  * the queue is empty. Not rd_kafka_queue_poll_callback(): it aborts the process when it
  * finds records. */
 CK_EXPORT bool ck_share_serve(rd_kafka_t *rk, rd_kafka_queue_t *closing, int timeout_ms);
-
-/* The acknowledgement commit callback: pushes one CK_EVENT_ACKNOWLEDGED for each
- * partition to the ck_queue_t that is its opaque. Drops the event if memory is short. */
-CK_EXPORT void ck_share_on_commit(rd_kafka_share_t *share,
-                                  rd_kafka_share_partition_offsets_list_t *partitions,
-                                  rd_kafka_resp_err_t err, void *opaque);
 
 #endif

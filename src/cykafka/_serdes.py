@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Generator
+from inspect import iscoroutinefunction
 from typing import Any
 
 from cykafka._core.client.handle import Handle
@@ -126,10 +127,18 @@ class Serdes:
 
 
 def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
-    """Return a client's serdes, after calling the builders."""
+    """Return a client's serdes, after calling the builders. Raise TypeError for a coroutine
+    function."""
     serdes = Serdes(config, kind)
     try:
         _run(serdes.build())
+        for field in ("key", "value"):
+            serde = getattr(serdes, field)
+            if any(map(iscoroutinefunction, (serde, getattr(type(serde), "__call__", None)))):
+                raise TypeError(
+                    f"{field}.{kind}: {serde!r} is a coroutine function; use the client of "
+                    "cykafka.aio"
+                )
     except BaseException:
         serdes.close_quietly()
         raise

@@ -135,6 +135,10 @@ def test_groups_shows_share_groups(
     assert found["configs"]["share.delivery.count.limit"] == "5"
 
     assert "it is not a consumer group" in run_cli("groups", "lag", workers, status=1).error
+    for command in (["reset", workers, "--topic", jobs, "--to", "earliest"],
+                    ["delete-offsets", workers, jobs]):  # fmt: skip
+        refused = run_cli("groups", *command, "--dry-run", status=1)
+        assert f"group {workers} is a share group or a streams group" in refused.error
 
     wait_until(lambda: run_cli("groups", "delete", workers, "-y", status=None).status == 0)
     rows = run_cli("groups", "list", "--json").rows

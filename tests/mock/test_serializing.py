@@ -184,6 +184,22 @@ def test_event_is_a_consume_error(
     assert caught.value.kafka_message.topic() == topic
 
 
+@pytest.mark.ours
+def test_coroutine_function_is_refused(kafka: ModuleType, cluster: Any) -> None:
+    async def text(value: bytes, ctx: Any) -> str:
+        return value.decode()
+
+    class Text:
+        async def __call__(self, value: bytes, ctx: Any) -> str:
+            return value.decode()
+
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"}
+    for cls in (kafka.DeserializingConsumer, kafka.DeserializingShareConsumer):
+        for serde in (text, Text()):
+            with pytest.raises(TypeError, match=r"value\.deserializer: .* use the client of cykafka"):
+                cls({**config, "value.deserializer": serde})
+
+
 def test_consume_of_many_is_not_implemented(make: Any) -> None:
     with pytest.raises(NotImplementedError):
         make("DeserializingConsumer", {}).consume(1, 0)

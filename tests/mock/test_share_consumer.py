@@ -35,6 +35,7 @@ pytestmark = pytest.mark.ours
 
 # The longest time in which a wait ends after Ctrl-C or close(), with room for a busy machine, s.
 SOON_S = 2.0
+MODE = "share.acknowledgement.mode"
 MakeShare = Callable[..., ShareConsumer]
 
 
@@ -272,6 +273,8 @@ def test_row_outside_the_batch_acknowledges_nothing(
 
     with pytest.raises(IndexError, match="rows: 2 is outside the batch of 2"):
         explicit.acknowledge(batch, rows=[0, 1, 2])
+    with pytest.raises(TypeError, match="rows: expected row numbers, got a bool; for a mask: "):
+        explicit.acknowledge(batch, rows=[False, True])
     with pytest.raises(IllegalStateException, match=r"2 records .* have not been acknowledged"):
         explicit.poll(0)
 
@@ -501,6 +504,53 @@ def test_close_drops_records_that_arrived_after_the_last_poll(
     assert message.value() == b"b"
 
 
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_failed_acknowledgements_are_logged_without_a_callback(
+    make_share: MakeShare, topic: str, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    with MockCluster() as cluster:
+        cluster.configure_share_groups(auto_offset_reset="earliest", record_lock_duration_ms=100)
+        cluster.create_topic(topic, 1)
+        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            producer.publish(topic, [b"a", b"b"], partitions=0).wait(WAIT_S)
+        consumer = make_share({"bootstrap.servers": cluster.bootstrap_servers, MODE: mode})
+        consumer.subscribe([topic])
+        with caplog.at_level(logging.WARNING, "cykafka"):
+            late = 0
+            deadline = time.monotonic() + WAIT_S
+            while "failed" not in caplog.text and time.monotonic() < deadline:
+                for message in consumer.poll(0.1):
+                    late = 1.5  # the mock looks for expired locks each second
+                    if mode == "explicit":
+                        consumer.acknowledge(message)
+                time.sleep(late)
+        consumer.close(WAIT_S)
+    assert (
+        f"the acknowledgements of 2 record(s) of {topic} [0] from offset 0 on failed, so the group "
+        "delivers them again: their locks had expired: Broker: "
+    ) in caplog.text
+
+
+def test_failure_that_commit_sync_returns_is_logged_too(
+    make_share: MakeShare, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with MockCluster() as cluster:
+        cluster.configure_share_groups(auto_offset_reset="earliest", record_lock_duration_ms=100)
+        cluster.create_topic(topic, 1)
+        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            producer.publish(topic, [b"a"], partitions=0).wait(WAIT_S)
+        consumer = make_share({"bootstrap.servers": cluster.bootstrap_servers})
+        consumer.subscribe([topic])
+        assert len(consumer.poll(WAIT_S)) == 1
+        time.sleep(1.5)  # the mock looks for expired locks each second
+        with caplog.at_level(logging.WARNING, "cykafka"):
+            (exception,) = consumer.commit_sync().values()
+            consumer.close(WAIT_S)
+    assert exception is not None
+    assert exception.args[0].name() == "INVALID_RECORD_STATE"
+    assert "the acknowledgements of 1 record(s)" in caplog.text
+
+
 def test_callback_may_be_removed_while_a_commit_is_in_progress(
     explicit: ShareConsumer, place: str, send: Callable[..., None]
 ) -> None:
@@ -571,9 +621,12 @@ def test_close_with_an_unreachable_broker_ends_at_its_timeout() -> None:
         ({"group.id": "g", "session.timeout.ms": 6000}, r"session\.timeout\.ms"),
         ({"group.id": "g", "enable.auto.commit": False}, r"enable\.auto\.commit"),
         ({"group.id": "g", "on_commit": print}, "on_commit is not supported: .*callback"),
+        ({"group.id": "g", "auto.offset.reset": "earliest"}, "set .* share.auto.offset.reset with"),
+        ({"group.id": "g", "share.isolation.level": "x"}, "set .* share.isolation.level with"),
+        ({"group.id": "g", MODE: "Explicit"}, "expected implicit or explicit, got 'Explicit'"),
     ],
 )
-def test_configuration_of_consumer_groups_is_refused(config: dict[str, Any], words: str) -> None:
+def test_unsuitable_configuration_is_refused(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ShareConsumer({"bootstrap.servers": "127.0.0.1:1", **config})
 

@@ -81,7 +81,7 @@ class MockCluster:
     Notes
     -----
     The cluster serves producers (plain, idempotent, transactional) and consumers (manually
-    assigned, in classic groups, in KIP-848 groups). Its **limits**:
+    assigned, in classic groups, in KIP-848 groups, in share groups). Its **limits**:
 
     - Each partition keeps about 5 MB and at most 100,000 batches, and drops older batches. A
       reader that lags further loses data. Let the writer wait for the reader.

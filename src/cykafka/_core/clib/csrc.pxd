@@ -489,9 +489,6 @@ cdef extern from "ck_share.h" nogil:
     size_t ck_share_acknowledge(rd_kafka_share_t *share, const ck_batch_t *batch, size_t start,
                                 ptrdiff_t step, size_t cnt, rd_kafka_share_AcknowledgeType_t type,
                                 rd_kafka_resp_err_t *err)
-    void ck_share_on_commit(rd_kafka_share_t *share,
-                            rd_kafka_share_partition_offsets_list_t *partitions,
-                            rd_kafka_resp_err_t err, void *opaque)
 
 cdef extern from "ck_envelope.h" nogil:
     ctypedef struct ck_envelope_t:

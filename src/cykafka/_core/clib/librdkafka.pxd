@@ -56,6 +56,8 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION
         RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE
         RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION
+        RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND
+        RD_KAFKA_RESP_ERR_INVALID_RECORD_STATE
         RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED
 
     struct rd_kafka_err_desc:
@@ -204,10 +206,6 @@ cdef extern from "<librdkafka/rdkafka.h>" nogil:
         RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_RELEASE
         RD_KAFKA_SHARE_ACKNOWLEDGE_TYPE_REJECT
     int16_t rd_kafka_message_delivery_count(const rd_kafka_message_t *rkmessage)
-    rd_kafka_error_t *rd_kafka_share_set_acknowledgement_commit_cb(
-        rd_kafka_share_t *rkshare,
-        void (*cb)(rd_kafka_share_t *, rd_kafka_share_partition_offsets_list_t *,
-                   rd_kafka_resp_err_t, void *) noexcept nogil, void *opaque)
     rd_kafka_resp_err_t rd_kafka_share_subscribe(
         rd_kafka_share_t *rkshare, const rd_kafka_topic_partition_list_t *topics)
     rd_kafka_resp_err_t rd_kafka_share_unsubscribe(rd_kafka_share_t *rkshare)

@@ -6,8 +6,6 @@ from cykafka._core.share.membership cimport ShareMembership
 
 cdef class ShareConsumer(Handle):
     cdef ShareMembership _membership
-    # Whether librdkafka reports acknowledgement commits.
-    cdef bint _listens
     # Whether messages go through _deserialize().
     cdef public bint _deserializes
 

@@ -24,7 +24,6 @@ from cykafka._core.clib.csrc cimport (
     ck_runtime_generation,
     ck_share_acknowledge,
     ck_share_new,
-    ck_share_on_commit,
     ck_share_poll,
     ck_share_take,
 )
@@ -34,6 +33,7 @@ from cykafka._core.clib.librdkafka cimport (
     RD_KAFKA_RESP_ERR__INVALID_ARG,
     RD_KAFKA_RESP_ERR__STATE,
     RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE,
+    RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND,
     RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION,
     rd_kafka_conf_destroy,
     rd_kafka_conf_t,
@@ -45,7 +45,6 @@ from cykafka._core.clib.librdkafka cimport (
     rd_kafka_share_acknowledge_offset,
     rd_kafka_share_AcknowledgeType_t,
     rd_kafka_share_commit_async,
-    rd_kafka_share_set_acknowledgement_commit_cb,
     rd_kafka_share_subscribe,
     rd_kafka_share_subscription,
     rd_kafka_share_unsubscribe,
@@ -88,10 +87,10 @@ from cykafka._core.model import Messages
 
 _log = logging.getLogger("cykafka")
 
-# The keys of Consumer that have no meaning in a share group.
-cdef dict REFUSED = {
-    "on_commit": "a share consumer acknowledges records and does not commit offsets; use "
-                 "set_acknowledgement_commit_callback()",
+# The properties of Consumer for which share groups have properties of their own.
+cdef dict OF_GROUPS = {
+    "auto.offset.reset": "share.auto.offset.reset",
+    "isolation.level": "share.isolation.level",
 }
 
 
@@ -117,7 +116,8 @@ cdef class ShareConsumer(Handle):
             ``implicit`` (the default): the next poll or commit accepts all records of the last
             poll. ``explicit``: the program acknowledges each record before the next poll.
         ``max.poll.records``
-            The number of records per poll, 500 by default. The brokers may return more.
+            The number of records per poll, 500 by default. The brokers return whole batches of
+            the producers, and so may return more.
 
     Raises
     ------
@@ -149,9 +149,7 @@ cdef class ShareConsumer(Handle):
         self.check_new()
         try:
             config = merged_config(args, kwargs, type(self).__name__)
-            for key, why in REFUSED.items():
-                if key in config:
-                    raise ValueError(f"{key} is not supported: {why}")
+            _check_config(config)
             conf = self.new_conf(config)
             try:
                 if not text_conf(conf, "group.id"):
@@ -555,8 +553,8 @@ cdef class ShareConsumer(Handle):
         ------
         IllegalStateException
             The consumer is closed or in implicit mode, or it does not have the record: another
-            consumer does, its acknowledgement was sent, or its lock has expired. For a batch, the
-            records before it are acknowledged.
+            consumer does, or its acknowledgement was sent. For a batch, the records before it are
+            acknowledged. (If the record's lock has expired, the commit fails instead.)
         IndexError
             A row is outside the batch. No row is acknowledged.
         TypeError, ValueError
@@ -624,6 +622,9 @@ cdef class ShareConsumer(Handle):
         cdef list numbers = []
         if rows is not None:
             for number in rows:
+                if isinstance(number, bool):
+                    raise TypeError("rows: expected row numbers, got a bool; for a mask: "
+                                    "rows=[row for row, chosen in enumerate(mask) if chosen]")
                 i = <size_t>int_argument(number, "rows", 0, INT64_MAX)
                 if i >= <size_t>batch._cnt:
                     raise IndexError(f"rows: {number} is outside the batch of {batch._cnt} "
@@ -744,23 +745,14 @@ cdef class ShareConsumer(Handle):
         callback : callable or None
             ``callback(offsets, exception)``: a dict of TopicPartition to a set of int, the
             acknowledged offsets, and a KafkaException or None. It runs in the consumer's calls.
-            The consumer refuses calls from it.
+            The consumer refuses calls from it. Without a callback, failures are logged as
+            warnings.
         """
-        cdef rd_kafka_error_t *error
         self._membership.begin(self)
         try:
             if callback is not None and not callable(callback):
                 raise TypeError("callback: expected a callable or None, "
                                 f"got {type(callback).__name__}")
-            # Never remove librdkafka's callback: it aborts the process when a result arrives.
-            if callback is not None and not self._listens:
-                self.enter()
-                error = rd_kafka_share_set_acknowledgement_commit_cb(
-                    self._share, ck_share_on_commit, self._events)
-                self.leave()
-                if error is not NULL:
-                    raise _exception_of(error)
-                self._listens = True
             self._membership.on_commit = callback
         finally:
             self._membership.end()
@@ -898,6 +890,22 @@ cdef int _check(rd_kafka_resp_err_t err, str doing) except -1:
     return check_doing(err, doing)
 
 
+cdef int _check_config(dict config) except -1:
+    if "on_commit" in config:
+        raise ValueError("on_commit is not supported: a share consumer acknowledges records and "
+                         "does not commit offsets; use set_acknowledgement_commit_callback()")
+    for key, value in config.items():
+        if key == "share.acknowledgement.mode":
+            # librdkafka accepts any text, and then sends no acknowledgement.
+            if value not in (None, "implicit", "explicit"):
+                raise ValueError(f"{key}: expected implicit or explicit, got {value!r}")
+        elif key in OF_GROUPS or key.startswith("share."):
+            raise ValueError(
+                f"{key} is not supported: set the group's property {OF_GROUPS.get(key, key)} with "
+                "AdminClient.incremental_alter_configs() or `cykafka configs alter group`")
+    return 0
+
+
 cdef object _exception_of(rd_kafka_error_t *c_error):
     """The exception for an error, which is destroyed."""
     error = take_error(c_error)
@@ -909,8 +917,11 @@ cdef object _exception_of(rd_kafka_error_t *c_error):
         return ValueError(error.str())
     if error in (<int>RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION,
                  <int>RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE):
-        error = KafkaError(error.code(), f"share groups need Kafka 4.2 or later: {error.str()}",
-                           error.fatal(), error.retriable())
+        error = KafkaError(error.code(), "share groups need Kafka 4.2 or later, with the feature "
+                           f"share.version: {error.str()}", error.fatal(), error.retriable())
+    elif error == <int>RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND:
+        error = KafkaError(error.code(), "group.id may belong to a group of another type: "
+                           f"{error.str()}", error.fatal(), error.retriable())
     return KafkaException(error)
 
 

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_call_t
+from cykafka._core.clib.csrc cimport ck_batch_t, ck_call_t, ck_notice_t
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.leaving cimport Member
 
@@ -29,6 +29,7 @@ cdef class ShareMembership(Member):
     # The KafkaError after which the brokers do not accept the member again, or None.
     cdef object fatal
 
+    cdef int report(self, object label, const ck_notice_t *notice) except -1
     cdef int begin(self, Handle handle, bint waits=*) except -1
     cdef int refuse_inside(self) except -1
     cdef void end(self) noexcept

@@ -3,6 +3,8 @@
 A share consumer belongs to one thread at a time (KIP-932). librdkafka refuses a second thread only
 while a call is inside librdkafka, so cykafka counts its own calls, which wait in slices.
 """
+import logging
+
 from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport int64_t
@@ -25,6 +27,7 @@ from cykafka._core.clib.csrc cimport (
     ck_notice_t,
 )
 from cykafka._core.clib.librdkafka cimport (
+    RD_KAFKA_RESP_ERR_INVALID_RECORD_STATE,
     rd_kafka_error_t,
     rd_kafka_queue_destroy,
     rd_kafka_queue_get_consumer,
@@ -45,6 +48,10 @@ from cykafka._core.common.errors import (
     IllegalStateException,
     KafkaException,
 )
+
+_log = logging.getLogger("cykafka")
+
+_INVALID_STATE = <int>RD_KAFKA_RESP_ERR_INVALID_RECORD_STATE
 
 
 @cython.final
@@ -69,18 +76,32 @@ cdef class ShareMembership(Member):
     cdef int serve(self, object client, ck_event_t *event) except -1:
         cdef ck_notice_t *notice = <ck_notice_t *>event
         try:
-            if event.kind == CK_EVENT_ACKNOWLEDGED and self.on_commit is not None:
-                offsets = {partitions_from(notice.partitions)[0]: _offsets_of(notice)}
-                error = None
-                if event.code:
-                    error = KafkaException(error_from(<rd_kafka_resp_err_t>event.code, NULL))
-                self.reporting = PyThread_get_thread_ident()
-                try:
-                    self.on_commit(offsets, error)
-                finally:
-                    self.reporting = 0
+            if event.kind == CK_EVENT_ACKNOWLEDGED and (event.code or self.on_commit is not None):
+                self.report((<Handle>client)._label, notice)
         finally:
             ck_event_destroy(event)
+        return 0
+
+    cdef int report(self, object label, const ck_notice_t *notice) except -1:
+        """Report the brokers' response to acknowledgements to the callback or, if it is an error
+        and there is no callback, to the log."""
+        partition, = partitions_from(notice.partitions)
+        offsets = _offsets_of(notice)
+        error = None
+        if notice.event.code:
+            error = error_from(<rd_kafka_resp_err_t>notice.event.code, NULL)
+        if self.on_commit is None:
+            why = "their locks had expired: " if error == _INVALID_STATE else ""
+            _log.warning(
+                "%s: the acknowledgements of %d record(s) of %s [%d] from offset %d on failed, so "
+                "the group delivers them again: %s%s", label, len(offsets), partition.topic,
+                partition.partition, min(offsets, default=-1), why, error.str())
+            return 0
+        self.reporting = PyThread_get_thread_ident()
+        try:
+            self.on_commit({partition: offsets}, None if error is None else KafkaException(error))
+        finally:
+            self.reporting = 0
         return 0
 
     cdef int release(self, object client) except -1:

@@ -21,7 +21,7 @@ from cykafka.admin import (
     OffsetSpec,
 )
 from cykafka.cli.cluster.administration import Cluster, Outcomes
-from cykafka.cli.terminal.failures import reason
+from cykafka.cli.terminal.failures import Failed, reason
 from cykafka.cli.terminal.texts import name_of
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "list_groups",
     "list_other_groups",
     "read_committed",
+    "refuse_other_group",
     "sum_positions",
 ]
 
@@ -87,6 +88,17 @@ def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
             return []
     names = {group.id or "" for group in listed if _is_other(group)}
     return sorted(names.difference(known))
+
+
+def refuse_other_group(
+    cluster: Cluster, outcomes: Outcomes, group: str, known: Iterable[str]
+) -> None:
+    """Raise Failed if the group is a share group or a streams group."""
+    if group not in known and group in list_other_groups(cluster, outcomes, known):
+        raise Failed(
+            f"group {group} is a share group or a streams group, without committed offsets; "
+            "Kafka's kafka-share-groups.sh resets share groups"
+        )
 
 
 def _is_other(group: GroupMetadata) -> bool:

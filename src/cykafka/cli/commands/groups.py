@@ -41,6 +41,7 @@ from cykafka.cli.cluster.lag import (
     list_groups,
     list_other_groups,
     read_committed,
+    refuse_other_group,
     sum_positions,
 )
 from cykafka.cli.commands.configs import describe_all
@@ -420,6 +421,7 @@ def delete_offsets(
     need_consent("delete offsets", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
+        refuse_other_group(cluster, outcomes, group, list_groups(cluster, outcomes))
         find_groups(cluster, [group], outcomes)
         before = read_committed(cluster, [group], outcomes).get(group, {})
         counts = cluster.counts()

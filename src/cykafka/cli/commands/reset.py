@@ -23,7 +23,12 @@ from cykafka.cli.cluster.administration import (
     need_consent,
 )
 from cykafka.cli.cluster.connection import ConnectionOptions
-from cykafka.cli.cluster.lag import describe_groups, list_groups, read_committed
+from cykafka.cli.cluster.lag import (
+    describe_groups,
+    list_groups,
+    read_committed,
+    refuse_other_group,
+)
 from cykafka.cli.cluster.profiles import read_text
 from cykafka.cli.records.places import find_offsets, parse_place_option
 from cykafka.cli.terminal.failures import Failed, UsageError
@@ -204,6 +209,7 @@ def reset(
     with administration(connection) as cluster:
         present = read_committed(cluster, [group], outcomes).get(group, {})
         groups = list_groups(cluster, outcomes)
+        refuse_other_group(cluster, outcomes, group, groups)
         exists = group in groups
         hint = "" if exists else did_you_mean(group, groups)
         if not (topic or saved or present or outcomes.failures):
