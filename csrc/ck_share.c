@@ -19,8 +19,8 @@ static rd_kafka_resp_err_t ck_share_on_new(rd_kafka_t *rk, const rd_kafka_conf_t
 
 /* The acknowledgement commit callback: pushes one event for each partition. */
 static void ck_share_on_commit(rd_kafka_share_t *share,
-                        rd_kafka_share_partition_offsets_list_t *partitions,
-                        rd_kafka_resp_err_t err, void *opaque) {
+                               rd_kafka_share_partition_offsets_list_t *partitions,
+                               rd_kafka_resp_err_t err, void *opaque) {
         size_t cnt = rd_kafka_share_partition_offsets_list_count(partitions);
 
         (void)share;

@@ -134,7 +134,7 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
         _run(serdes.build())
         for field in ("key", "value"):
             serde = getattr(serdes, field)
-            if any(map(iscoroutinefunction, (serde, getattr(type(serde), "__call__", None)))):
+            if serde is not None and any(map(iscoroutinefunction, (serde, type(serde).__call__))):
                 raise TypeError(
                     f"{field}.{kind}: {serde!r} is a coroutine function; use the client of "
                     "cykafka.aio"

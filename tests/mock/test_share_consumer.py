@@ -526,8 +526,8 @@ def test_failed_acknowledgements_are_logged_without_a_callback(
                 time.sleep(late)
         consumer.close(WAIT_S)
     assert (
-        f"the acknowledgements of 2 record(s) of {topic} [0] from offset 0 on failed, so the group "
-        "delivers them again: their locks had expired: Broker: "
+        f"the acknowledgements of 2 record(s) of {topic} [0] from offset 0 on failed, so the "
+        "group delivers them again: their locks had expired: Broker: "
     ) in caplog.text
 
 
@@ -621,7 +621,10 @@ def test_close_with_an_unreachable_broker_ends_at_its_timeout() -> None:
         ({"group.id": "g", "session.timeout.ms": 6000}, r"session\.timeout\.ms"),
         ({"group.id": "g", "enable.auto.commit": False}, r"enable\.auto\.commit"),
         ({"group.id": "g", "on_commit": print}, "on_commit is not supported: .*callback"),
-        ({"group.id": "g", "auto.offset.reset": "earliest"}, "set .* share.auto.offset.reset with"),
+        (
+            {"group.id": "g", "auto.offset.reset": "earliest"},
+            "set .* share.auto.offset.reset with",
+        ),
         ({"group.id": "g", "share.isolation.level": "x"}, "set .* share.isolation.level with"),
         ({"group.id": "g", MODE: "Explicit"}, "expected implicit or explicit, got 'Explicit'"),
     ],

@@ -279,7 +279,9 @@ class ClusterRequests(Admin):
                 "acl_binding_filter: expected an AclBindingFilter, "
                 f"got {type(acl_binding_filter).__name__}"
             )
-        return self._send(DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout)
+        return self._send(
+            DescribeAcls([acl_binding_filter]), None, request_timeout=request_timeout
+        )
 
     def delete_acls(
         self,
