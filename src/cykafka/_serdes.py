@@ -76,6 +76,10 @@ class Serdes:
                 )
             serde, left = made
             self._owned.append(serde)
+            if serde is not None and not callable(serde):
+                raise ValueError(
+                    f"{name}: expected a callable from build(), got {type(serde).__name__}"
+                )
             if not isinstance(left, dict):
                 raise ValueError(
                     f"{name}: expected a dict of the remaining configuration from build(), "
@@ -136,8 +140,8 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
             serde = getattr(serdes, field)
             if serde is not None and any(map(iscoroutinefunction, (serde, type(serde).__call__))):
                 raise TypeError(
-                    f"{field}.{kind}: {serde!r} is a coroutine function; use the client of "
-                    "cykafka.aio"
+                    f"{field}.{kind}: {serde!r} is a coroutine function; only "
+                    "AsyncSerializingProducer and AsyncDeserializingConsumer accept one"
                 )
     except BaseException:
         serdes.close_quietly()

@@ -22,6 +22,7 @@ from cykafka import (
     DeserializingShareConsumer,
     IllegalStateException,
     KafkaError,
+    KafkaException,
     Producer,
     ShareConsumer,
     TopicPartition,
@@ -526,29 +527,41 @@ def test_failed_acknowledgements_are_logged_without_a_callback(
                 time.sleep(late)
         consumer.close(WAIT_S)
     assert (
-        f"the acknowledgements of 2 record(s) of {topic} [0] from offset 0 on failed, so the "
-        "group delivers them again: their locks had expired: Broker: "
+        f"the acknowledgements of 2 record(s) of {topic} [0] failed, so the group may deliver "
+        "them again (perhaps their locks expired): Broker: "
     ) in caplog.text
 
 
 def test_failure_that_commit_sync_returns_is_logged_too(
-    make_share: MakeShare, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with MockCluster() as cluster:
-        cluster.configure_share_groups(auto_offset_reset="earliest", record_lock_duration_ms=100)
-        cluster.create_topic(topic, 1)
-        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            producer.publish(topic, [b"a"], partitions=0).wait(WAIT_S)
-        consumer = make_share({"bootstrap.servers": cluster.bootstrap_servers})
-        consumer.subscribe([topic])
-        assert len(consumer.poll(WAIT_S)) == 1
-        time.sleep(1.5)  # the mock looks for expired locks each second
-        with caplog.at_level(logging.WARNING, "cykafka"):
-            (exception,) = consumer.commit_sync().values()
-            consumer.close(WAIT_S)
+    member: ShareConsumer, sharing: MockCluster, place: str, send: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    send(place, b"a")
+    assert len(member.poll(WAIT_S)) == 1
+    sharing.push_request_errors("ShareAcknowledge", [KafkaError.INVALID_RECORD_STATE])
+    with caplog.at_level(logging.WARNING, "cykafka"):
+        (exception,) = member.commit_sync().values()
+
     assert exception is not None
     assert exception.args[0].name() == "INVALID_RECORD_STATE"
     assert "the acknowledgements of 1 record(s)" in caplog.text
+
+
+def test_success_of_acknowledgements_is_not_logged(
+    member: ShareConsumer, place: str, send: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    send(place, b"a")
+    with caplog.at_level(logging.DEBUG, "cykafka"):
+        assert len(member.poll(WAIT_S)) == 1
+        assert member.commit_sync() == {TopicPartition(place, 0): None}
+        assert member.close(WAIT_S) is True
+    assert caplog.text == ""
+
+
+def test_group_of_another_type_is_named(member: ShareConsumer, sharing: MockCluster) -> None:
+    sharing.push_request_errors("ShareGroupHeartbeat", [KafkaError.GROUP_ID_NOT_FOUND])
+    with pytest.raises(KafkaException, match=r"group\.id may belong to a group of another type"):
+        member.poll(WAIT_S)
 
 
 def test_callback_may_be_removed_while_a_commit_is_in_progress(
@@ -627,11 +640,18 @@ def test_close_with_an_unreachable_broker_ends_at_its_timeout() -> None:
         ),
         ({"group.id": "g", "share.isolation.level": "x"}, "set .* share.isolation.level with"),
         ({"group.id": "g", MODE: "Explicit"}, "expected implicit or explicit, got 'Explicit'"),
+        ({"group.id": "g", "isolation.level": "x"}, "set .* share.isolation.level with"),
     ],
 )
 def test_unsuitable_configuration_is_refused(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ShareConsumer({"bootstrap.servers": "127.0.0.1:1", **config})
+
+
+def test_misspelled_property_has_a_suggestion() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+    with pytest.raises(KafkaException, match=f'did you mean "{MODE}"'):
+        ShareConsumer({**config, "share.acknowledgment.mode": "explicit"})
 
 
 def test_pattern_is_a_name_with_a_warning(

@@ -221,13 +221,14 @@ class MockCluster:
             Until a silent member is removed; between its heartbeats. A short interval speeds up
             joins.
         record_lock_duration_ms : int, optional
-            How long a record stays acquired. 0, the mock's default, means the session timeout.
+            How long a record stays acquired, 30 s by default. The mock looks for expired locks
+            each second. 0 means the session timeout (45 s by default).
         delivery_count_limit : int, optional
             The deliveries of a record, 5 by default, after which it is archived; 0 for no limit.
         partition_max_record_locks : int, optional
             Acquired records per partition, 2000 by default; 0 for no limit.
         max_size : int, optional
-            Members per group; 0, the default, for no limit.
+            Members per group, 200 by default; 0 for no limit.
         auto_offset_reset : str, optional
             Where a new group begins: ``earliest`` or ``latest`` (the default).
         isolation_level : str, optional

@@ -917,7 +917,6 @@ def seek_partition(Consumer consumer not None, partition):
     """The operation behind Consumer.seek()."""
     if not isinstance(partition, TopicPartition):
         raise TypeError(f"partition: expected a TopicPartition, got {type(partition).__name__}")
-    check_seekable(partition.offset)
     consumer.check_open()
     # A copy: a subclass may have a topic whose __eq__ and __hash__ run any code.
     c_partitions = partitions_to([partition], "partition")
@@ -925,6 +924,7 @@ def seek_partition(Consumer consumer not None, partition):
         partition, = partitions_from(c_partitions)
     finally:
         rd_kafka_topic_partition_list_destroy(c_partitions)
+    check_seekable(partition.offset)
     consumer._progress.give_up(consumer, [partition], RD_KAFKA_RESP_ERR__STATE,
                                "seek() has moved the position")
     consumer._progress.begin_reading(consumer, [partition])

@@ -354,11 +354,15 @@ cdef void _rebalance(rd_kafka_resp_err_t err, rd_kafka_topic_partition_list_t *p
     cdef Handle handle = <Handle>attached
     cdef Membership membership = <Membership>handle._role
     cdef bint outer = ck_callback_inside(True)
-    membership.enter_callback()
     try:
-        membership.rebalance(handle, err, partitions)
-    except BaseException as exception:
-        # The call that served librdkafka raises it after leaving librdkafka.
-        handle._callbacks.raised = chain(handle._callbacks.raised, exception)
-    membership.leave_callback()
-    ck_callback_inside(outer)
+        membership.enter_callback()
+        try:
+            membership.rebalance(handle, err, partitions)
+        except BaseException as exception:
+            # The call that served librdkafka raises it after leaving librdkafka. This allocates,
+            # so a finalizer may close the consumer: leave_callback() comes later.
+            handle._callbacks.raised = chain(handle._callbacks.raised, exception)
+        finally:
+            membership.leave_callback()
+    finally:
+        ck_callback_inside(outer)

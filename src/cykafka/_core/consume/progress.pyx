@@ -134,11 +134,11 @@ cdef class Progress:
         """
         if not self._behind and not self._given_up:
             return
-        given_up = self._given_up
-        given_up = list(given_up.values())
+        errors = self._given_up  # a reference of our own: a finalizer may replace the attribute
+        errors = list(errors.values())
         again = self._behind and len(self._uncommitted(handle, assignment(handle))) > 0
         yield from self.rewind(handle, timeout)
-        for error in given_up:
+        for error in errors:
             raise KafkaException(KafkaError(
                 error.code(), f"{error.str()}; the consumer has sought back, and no transaction "
                 "has begun: read again", retriable=True))

@@ -87,11 +87,18 @@ from cykafka._core.model import Messages
 
 _log = logging.getLogger("cykafka")
 
-# The properties of Consumer for which share groups have properties of their own.
-cdef dict OF_GROUPS = {
-    "auto.offset.reset": "share.auto.offset.reset",
-    "isolation.level": "share.isolation.level",
-}
+# The properties of share groups, which AdminClient sets.
+OF_GROUPS = frozenset((
+    "share.assignment.interval.ms",
+    "share.auto.offset.reset",
+    "share.delivery.count.limit",
+    "share.heartbeat.interval.ms",
+    "share.isolation.level",
+    "share.partition.max.record.locks",
+    "share.record.lock.duration.ms",
+    "share.renew.acknowledge.enable",
+    "share.session.timeout.ms",
+))
 
 
 @cython.no_gc_clear
@@ -100,7 +107,7 @@ cdef class ShareConsumer(Handle):
     Reads records as a member of a share group (KIP-932), as from a queue.
 
     Many members read the same partition. A member *acquires* records for a limited time
-    (``group.share.record.lock.duration.ms`` of the group, 30 s by default) and acknowledges each
+    (``share.record.lock.duration.ms`` of the group, 30 s by default) and acknowledges each
     one. Records that it does not acknowledge in time are delivered again, perhaps to another
     member. Share groups need Kafka 4.2 or later. librdkafka calls its share consumer a preview.
 
@@ -109,7 +116,7 @@ cdef class ShareConsumer(Handle):
     config : dict
         librdkafka's properties, including ``group.id``, and the callbacks and the ``logger`` of
         :class:`Consumer`. Properties that only consumer groups have are refused, for example
-        ``session.timeout.ms``: the brokers configure share groups (``group.share.*``). Two
+        ``session.timeout.ms``: the brokers configure share groups (``share.*``). Two
         properties belong to share consumers:
 
         ``share.acknowledgement.mode``
@@ -154,6 +161,11 @@ cdef class ShareConsumer(Handle):
             try:
                 if not text_conf(conf, "group.id"):
                     raise ValueError("Failed to create share consumer: group.id must be set")
+                # librdkafka accepts any text, and then has neither mode.
+                mode = text_conf(conf, "share.acknowledgement.mode")
+                if mode not in ("implicit", "explicit"):
+                    raise ValueError("share.acknowledgement.mode: expected implicit or explicit, "
+                                     f"got {mode!r}")
             except:
                 rd_kafka_conf_destroy(conf)
                 raise
@@ -552,9 +564,9 @@ cdef class ShareConsumer(Handle):
         Raises
         ------
         IllegalStateException
-            The consumer is closed or in implicit mode, or it does not have the record: another
-            consumer does, or its acknowledgement was sent. For a batch, the records before it are
-            acknowledged. (If the record's lock has expired, the commit fails instead.)
+            The consumer is closed or in implicit mode, or it does not have the record: it
+            was not polled here, or its acknowledgement was sent. For a batch, the records before
+            it are acknowledged. (If the record's lock has expired, the commit fails instead.)
         IndexError
             A row is outside the batch. No row is acknowledged.
         TypeError, ValueError
@@ -894,15 +906,12 @@ cdef int _check_config(dict config) except -1:
     if "on_commit" in config:
         raise ValueError("on_commit is not supported: a share consumer acknowledges records and "
                          "does not commit offsets; use set_acknowledgement_commit_callback()")
-    for key, value in config.items():
-        if key == "share.acknowledgement.mode":
-            # librdkafka accepts any text, and then sends no acknowledgement.
-            if value not in (None, "implicit", "explicit"):
-                raise ValueError(f"{key}: expected implicit or explicit, got {value!r}")
-        elif key in OF_GROUPS or key.startswith("share."):
-            raise ValueError(
-                f"{key} is not supported: set the group's property {OF_GROUPS.get(key, key)} with "
-                "AdminClient.incremental_alter_configs() or `cykafka configs alter group`")
+    for key in config:
+        for group_key in (key, f"share.{key}"):
+            if group_key in OF_GROUPS:
+                raise ValueError(
+                    f"{key} is not supported: set the group's property {group_key} with "
+                    "AdminClient.incremental_alter_configs() or `cykafka configs alter group`")
     return 0
 
 

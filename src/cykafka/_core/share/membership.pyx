@@ -91,11 +91,11 @@ cdef class ShareMembership(Member):
         if notice.event.code:
             error = error_from(<rd_kafka_resp_err_t>notice.event.code, NULL)
         if self.on_commit is None:
-            why = "their locks had expired: " if error == _INVALID_STATE else ""
+            why = " (perhaps their locks expired)" if error == _INVALID_STATE else ""
             _log.warning(
-                "%s: the acknowledgements of %d record(s) of %s [%d] from offset %d on failed, so "
-                "the group delivers them again: %s%s", label, len(offsets), partition.topic,
-                partition.partition, min(offsets, default=-1), why, error.str())
+                "%s: the acknowledgements of %d record(s) of %s [%d] failed, so the group may "
+                "deliver them again%s: %s", label, len(offsets), partition.topic,
+                partition.partition, why, error.str())
             return 0
         self.reporting = PyThread_get_thread_ident()
         try:

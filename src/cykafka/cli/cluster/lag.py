@@ -93,11 +93,12 @@ def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
 def refuse_other_group(
     cluster: Cluster, outcomes: Outcomes, group: str, known: Iterable[str]
 ) -> None:
-    """Raise Failed if the group is a share group or a streams group."""
-    if group not in known and group in list_other_groups(cluster, outcomes, known):
+    """Raise Failed if the group is a share group, or a streams group without offsets."""
+    others = [] if group in known else list_other_groups(cluster, outcomes, known)
+    if group in others and not outcomes.failures:
         raise Failed(
-            f"group {group} is a share group or a streams group, without committed offsets; "
-            "Kafka's kafka-share-groups.sh resets share groups"
+            f"group {group} is not a consumer group and has no committed offsets; "
+            "kafka-share-groups.sh resets a share group"
         )
 
 

@@ -421,9 +421,11 @@ def delete_offsets(
     need_consent("delete offsets", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        refuse_other_group(cluster, outcomes, group, list_groups(cluster, outcomes))
-        find_groups(cluster, [group], outcomes)
         before = read_committed(cluster, [group], outcomes).get(group, {})
+        if not before:
+            known = list_groups(cluster, outcomes)
+            refuse_other_group(cluster, outcomes, group, known)
+            select([group], known, "group")
         counts = cluster.counts()
         for partition in before:  # a deleted topic may still have committed offsets
             counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)

@@ -209,7 +209,8 @@ def reset(
     with administration(connection) as cluster:
         present = read_committed(cluster, [group], outcomes).get(group, {})
         groups = list_groups(cluster, outcomes)
-        refuse_other_group(cluster, outcomes, group, groups)
+        if not present:
+            refuse_other_group(cluster, outcomes, group, groups)
         exists = group in groups
         hint = "" if exists else did_you_mean(group, groups)
         if not (topic or saved or present or outcomes.failures):
