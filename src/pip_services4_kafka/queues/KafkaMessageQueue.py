@@ -683,9 +683,9 @@ class KafkaMessageQueue(
         Returns
         -------
         MessageEnvelope or None
-            None: no message arrived in time, or the queue was closed. The envelope's reference is
-            the record, a cykafka.Message. Its ``sent_time`` is the record's timestamp, naive and
-            local.
+            None: no message arrived in time, perhaps because no broker responds, or the queue was
+            closed. The envelope's reference is the record, a cykafka.Message. Its ``sent_time`` is
+            the record's timestamp, naive and local.
 
         Raises
         ------
