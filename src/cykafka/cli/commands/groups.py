@@ -425,7 +425,7 @@ def delete_offsets(
         if not before:
             known = list_groups(cluster, outcomes)
             refuse_other_group(cluster, outcomes, group, known)
-            select([group], known, "group")
+            select([group], sorted(known), "group")
         counts = cluster.counts()
         for partition in before:  # a deleted topic may still have committed offsets
             counts[partition.topic] = max(counts.get(partition.topic, 0), partition.partition + 1)
