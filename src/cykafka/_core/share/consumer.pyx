@@ -88,7 +88,7 @@ from cykafka._core.model import Messages
 _log = logging.getLogger("cykafka")
 
 # The properties of share groups, which AdminClient sets.
-OF_GROUPS = frozenset((
+cdef frozenset OF_GROUPS = frozenset((
     "share.assignment.interval.ms",
     "share.auto.offset.reset",
     "share.delivery.count.limit",
