@@ -11,6 +11,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
+from new_partitions import add_partitions  # noqa: E402
 from spark_consumers import close_consumers  # noqa: E402
 
 from cykafka import KafkaException, Producer  # noqa: E402
@@ -282,19 +283,12 @@ def test_consumer_that_knew_the_old_topic_reads_the_recreated_one(
 
 
 def test_added_partitions_are_read_without_delay(
-    read: Read, single: Any, fill: Any, admin: Any, wait_until: Callable[..., None]
+    read: Read, single: Any, fill: Any, admin: Any
 ) -> None:
-    from cykafka.admin import NewPartitions
-
     name = single()
     fill(name, 1)
     assert len(read(name, (0, 0, 1))) == 1
-    admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
-    # The controller answers before the broker knows of the change.
-    wait_until(
-        lambda: len(admin.list_topics(name, 30).topics[name].partitions) == 3,
-        lambda: admin.poll(0.1),
-    )
+    add_partitions(admin, name, 3)
     fill(name, 5, 2)
 
     assert len(read(name, (2, 0, 5))) == 5

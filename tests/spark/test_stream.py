@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_partitions import add_partitions
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 
@@ -185,15 +186,13 @@ def test_available_now_ends_at_the_offsets_of_its_start(
 def test_new_topics_and_partitions_are_read_from_their_beginning(
     stream: Load, cluster: Any, unique: Any, fill: Any, sink: Sink, admin: Any
 ) -> None:
-    from cykafka.admin import NewPartitions
-
     prefix = unique("later")
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
     query = sink.start(stream(subscribePattern=f"{prefix}-.*"))  # starts at the latest offsets
     query.processAllAvailable()
 
-    admin.create_partitions([NewPartitions(f"{prefix}-a", 2)])[f"{prefix}-a"].result(30)
+    add_partitions(admin, f"{prefix}-a", 2)
     fill(f"{prefix}-a", 2, 1)
     cluster.create_topic(f"{prefix}-b", 1)
     fill(f"{prefix}-b", 4)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
+from new_partitions import add_partitions
 
 T0 = 1_700_000_000_000
 JVM, OURS = "kafka", "cykafka"
@@ -203,15 +204,13 @@ def test_new_topics_and_partitions(
     both: Make, cluster: Any, unique: Make, fill: Make, admin: Any
 ) -> None:
     """They are read from their beginning, although the stream starts at the latest offsets."""
-    from cykafka.admin import NewPartitions
-
     prefix = unique("later")
     cluster.create_topic(f"{prefix}-a", 1)
     fill(f"{prefix}-a", 3)
     theirs, ours = both(subscribePattern=f"{prefix}-.*", maxOffsetsPerTrigger=5)
     theirs.run(JVM)
     ours.run(OURS)
-    admin.create_partitions([NewPartitions(f"{prefix}-a", 2)])[f"{prefix}-a"].result(WAIT_S)
+    add_partitions(admin, f"{prefix}-a", 2)
     cluster.create_topic(f"{prefix}-b", 1)
     for number, name in enumerate((f"{prefix}-a", f"{prefix}-a", f"{prefix}-b")):
         fill(name, 4, number % 2)

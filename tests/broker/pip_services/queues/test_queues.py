@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from fixture_types import MakeProducer, Unique
 from machine import WAIT_S, wake_up_s
+from new_partitions import add_partitions
 from pip_services_queues import ONE, MakeQueue, Receiver, bodies, envelope, received
 from pip_services_rig import Committed, eventually
-
-from cykafka.admin import NewPartitions
 
 pytestmark = pytest.mark.ours
 
@@ -141,7 +140,7 @@ def test_partitions_added_later_are_read_from_their_beginning(
     queue = make_queue(topic=name, from_beginning=False, **REAL, **refresh)
     sender._connection.publish(name, [{"value": "0"}])
     assert received(queue, 1) == ["0"]
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(WAIT_S)
+    add_partitions(admin, name, 2)
     late = make_queue(
         topic=name, group_id="sender", **REAL
     )  # the first producer knows only one partition
