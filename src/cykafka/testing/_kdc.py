@@ -1,4 +1,8 @@
-"""Runs a Kerberos KDC on loopback with MIT Kerberos's programs; needs no privileges."""
+"""Runs a Kerberos KDC on loopback with MIT Kerberos's programs; needs no privileges.
+
+If a test run is killed, the library k5test leaves its KDC and its directory behind. This module
+runs the programs in the test cluster's process group and directory.
+"""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ cdef class ShareMembership(Member):
         return 0
 
     cdef int report(self, object label, const ck_notice_t *notice) except -1:
-        """Report the brokers' response to acknowledgements to the callback or, if it is an error
-        and there is no callback, to the log."""
+        """Pass the brokers' response to acknowledgements to the callback. Without a callback, log
+        an error."""
         partition, = partitions_from(notice.partitions)
         offsets = _offsets_of(notice)
         error = None
