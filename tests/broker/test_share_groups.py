@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -55,6 +56,22 @@ while True:
         continue
     if set(results.values()) == {None}:
         producer.publish(written, values, keys=keys, partitions=1).wait()
+"""
+
+# A member prints each record, waits for a line, accepts the record, and prints the result.
+STOPPED = """
+import sys
+from cykafka import ShareConsumer
+servers, group, topic = sys.argv[1:]
+config = {"bootstrap.servers": servers, "group.id": group, "log_level": 0}
+consumer = ShareConsumer({**config, "share.acknowledgement.mode": "explicit"})
+consumer.subscribe([topic])
+for message in consumer:
+    print(message.value().decode(), message.delivery_count(), flush=True)
+    sys.stdin.readline()
+    consumer.acknowledge(message)
+    (error,) = consumer.commit_sync().values()
+    print(error.args[0].name() if error else "accepted", flush=True)
 """
 
 
@@ -159,7 +176,7 @@ def test_outcomes_of_records(
 def test_record_is_delivered_again_when_its_lock_expires(
     cluster: KafkaCluster, topic: str, group: str, make_share: Callable[..., ShareConsumer]
 ) -> None:
-    configure(cluster, group, share_record_lock_duration_ms="15000")
+    configure(cluster, group, share_record_lock_duration_ms="5000")
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
         producer.publish(topic, [b"slow"], partitions=0).wait()
     first = make_share(share_acknowledgement_mode="explicit")
@@ -176,6 +193,53 @@ def test_record_is_delivered_again_when_its_lock_expires(
     assert exception.args[0].name() == "INVALID_RECORD_STATE"
     second.acknowledge(again)
     assert second.commit_sync() == {TopicPartition(topic, 0): None}
+
+
+def test_member_that_was_stopped_has_lost_its_records_and_joins_again(
+    cluster: KafkaCluster,
+    topic: str,
+    group: str,
+    make_share: Callable[..., ShareConsumer],
+    tmp_path: Path,
+) -> None:
+    configure(
+        cluster,
+        group,
+        share_session_timeout_ms="1000",
+        share_heartbeat_interval_ms="200",
+        share_record_lock_duration_ms="5000",
+    )
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    command = [sys.executable, str(script), cluster.bootstrap_servers, group, topic]
+    with (
+        Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as stopped,
+    ):
+        assert stopped.stdin is not None
+        assert stopped.stdout is not None
+        try:
+            producer.publish(topic, [b"first"], partitions=0).wait()
+            assert stopped.stdout.readline() == "first 1\n"
+            stopped.send_signal(signal.SIGSTOP)
+
+            other = make_share()
+            other.subscribe([topic])
+            (message,) = other.poll(WAIT_S)
+            assert (message.value(), message.delivery_count()) == (b"first", 2)
+            stopped.stdin.write("\n\n")
+            stopped.stdin.flush()
+            stopped.send_signal(signal.SIGCONT)
+            assert stopped.stdout.readline() in ("INVALID_RECORD_STATE\n", "UNKNOWN_MEMBER_ID\n")
+            assert other.commit_sync() == {TopicPartition(topic, 0): None}
+            other.close(WAIT_S)
+            producer.publish(topic, [b"second"], partitions=0).wait()
+            assert stopped.stdout.readline() == "second 1\n"
+            assert stopped.stdout.readline() == "accepted\n"
+        finally:
+            stopped.kill()
 
 
 @pytest.mark.soak

@@ -308,6 +308,12 @@ def test_acknowledgement_of_an_unknown_record_names_it(
         explicit.acknowledge_offset(place, 0, 9)
     with pytest.raises(IllegalStateException, match=r"share\.acknowledgement\.mode is implicit"):
         make_share().acknowledge(message)
+    other = make_share({MODE: "explicit"})
+    with pytest.raises(IllegalStateException, match="offset 0: the consumer does not have it"):
+        other.acknowledge(message)
+    other.close(WAIT_S)
+    with pytest.raises(IllegalStateException, match="Share consumer closed"):
+        other.acknowledge(message)
 
 
 def test_row_that_librdkafka_refuses_is_named(
