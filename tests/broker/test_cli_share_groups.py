@@ -62,7 +62,7 @@ def test_members_print_each_record_once(cluster: Any, jobs: str, workers: str) -
 def test_killed_member_loses_nothing(
     run_cli: Run, cluster: Any, unique: Unique, workers: str
 ) -> None:
-    lock = "share.record.lock.duration.ms=15000"
+    lock = "share.record.lock.duration.ms=5000"
     run_cli("configs", "alter", "group", workers, "--set", lock)
     topic = unique("large")
     cluster.create_topic(topic, 1)

@@ -4,7 +4,7 @@ One driver has three streams, into files, into a topic, and into a topic with tr
 kill hits all of them. While a driver works, the next one starts its JVM, so that a kill costs only
 the start of the streams.
 
-CYKAFKA_TEST_KILLS: the number of kills (5, in `make soak` 20), a fifth of them of the driver.
+CYKAFKA_TEST_KILLS: the number of kills (3, in `make soak` 20), a fifth of them of the driver.
 CYKAFKA_TEST_SEED=... repeats the random choices; the timing of the processes still varies.
 """
 
@@ -33,10 +33,11 @@ from repeated import kills
 
 import cykafka
 
-KILLS = kills(5, 20)
+KILLS = kills(3, 20)
+DRIVER_KILLS = max(KILLS // 5, 1)
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or str(random.SystemRandom().randrange(2**32))
 PARTITIONS = 4
-EACH = 150 * max(KILLS, 10)
+EACH = 150 * max(KILLS, 5)
 PER_BATCH = 400
 MOST_S = 0.6
 
@@ -193,7 +194,7 @@ def drivers(
 def kill_often(drivers: Drivers) -> None:
     """Repeatedly kill workers and drivers, then let the streams run to their end."""
     dice = random.Random(SEED)
-    plan = ["driver"] * (KILLS // 5) + ["worker"] * (KILLS - KILLS // 5)
+    plan = ["driver"] * DRIVER_KILLS + ["worker"] * (KILLS - DRIVER_KILLS)
     dice.shuffle(plan)
     driver = drivers.take()
     for kind in plan:

@@ -236,6 +236,7 @@ def test_consumer_with_a_fatal_error_is_replaced(
     eventually(lambda: listener.values == [b"x"])
     assert subscription.handler is not first
     assert sorted(chain.from_iterable(listener.of("lost") + listener.of("revoked"))) == [0, 1]
+    connection.close(None)  # while the brokers are up, so that it can leave the group
 
 
 def test_consumer_that_the_caller_closed_is_replaced(

@@ -31,7 +31,7 @@ from spark_jobs import Bench, archive_rows
 
 from cykafka.testing.plugin import no_broker
 
-KILLS, MORE = kills(4, 20), 20
+KILLS, MORE = kills(2, 20), 20
 SEED = os.environ.get("CYKAFKA_TEST_SEED") or os.urandom(4).hex()
 PARTITIONS, RECORDS = 4, 150
 MOST_S = 1.5
