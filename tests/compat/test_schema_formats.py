@@ -69,9 +69,9 @@ def run(*arguments: str) -> Any:
 def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
     import base64
 
-    from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
-    from cykafka.spark.jobs.schemas.document import SchemaSource
-    from cykafka.spark.jobs.schemas.registry import registry_of
+    from cykafka.schemas.codec import Decoder, Encoder
+    from cykafka.schemas.document import SchemaSource
+    from cykafka.schemas.registry import registry_of
 
     order = {"id": 1, "who": "ada"}
     rows = {"avro": order, "json": json.dumps(order).encode(),

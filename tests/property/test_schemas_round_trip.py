@@ -19,11 +19,11 @@ pytest.importorskip("ptars", reason="the group spark is not installed")
 
 import proto_files
 
-from cykafka.spark.jobs.schemas.avro import AvroReader, AvroWriter
-from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
-from cykafka.spark.jobs.schemas.document import Document
-from cykafka.spark.jobs.schemas.protobuf import ProtobufReader, ProtobufWriter
-from cykafka.spark.jobs.schemas.wire import schema_ids
+from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.codec import Decoder, Encoder
+from cykafka.schemas.document import Document
+from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
+from cykafka.schemas.wire import schema_ids
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=5)

@@ -65,7 +65,6 @@ ORDERS = {
     ),
     "cykafka.spark.jobs": (
         "problems",
-        "schemas",
         "config",
         "folders",
         "records",

@@ -284,9 +284,9 @@ def test_command_fails_before_spark_starts(
 def test_mistakes_are_reported_before_spark_starts(
     bench: Bench, registry: SchemaRegistry, keys: dict[str, str], unique: Any
 ) -> None:
+    from cykafka.schemas.registry import RegistryError
     from cykafka.spark.jobs.config.load import load
     from cykafka.spark.jobs.config.models import JOBS
-    from cykafka.spark.jobs.schemas.registry import RegistryError
 
     topic = unique("t")
 

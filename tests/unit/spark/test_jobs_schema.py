@@ -9,8 +9,8 @@ import pytest
 
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.value_schema import Schema
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.schemas.values import Schema
 
 
 def loaded(schema: Any) -> Any:

@@ -17,12 +17,12 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from schema_registry import SchemaRegistry, schema_registry
 
-from cykafka.spark.jobs.schemas.avro import AvroReader, AvroWriter
-from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
-from cykafka.spark.jobs.schemas.document import Document, SchemaSource, UnfitError
-from cykafka.spark.jobs.schemas.json_schema import JsonReader
-from cykafka.spark.jobs.schemas.protobuf import ProtobufReader, ProtobufWriter
-from cykafka.spark.jobs.schemas.registry import RegistryError
+from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.codec import Decoder, Encoder
+from cykafka.schemas.document import Document, SchemaSource, UnfitError
+from cykafka.schemas.json_schema import JsonReader
+from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
+from cykafka.schemas.registry import RegistryError
 
 OLD = {
     "type": "record",
@@ -190,7 +190,7 @@ def test_avro_references_and_all_types_survive_a_round_trip(registry: SchemaRegi
 
 
 def registry_document(registry: SchemaRegistry, subject: str) -> Document:
-    from cykafka.spark.jobs.schemas.registry import registry_of
+    from cykafka.schemas.registry import registry_of
 
     return registry_of(dict(options(registry))).version(subject)
 

@@ -12,13 +12,13 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from schema_registry import schema_registry
 
+from cykafka.schemas.codec import Decoder, Encoder
+from cykafka.schemas.document import Document, SchemaSource
+from cykafka.schemas.registry import RegistryError
 from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.problems import ConfigError, explain_error
 from cykafka.spark.jobs.records.decoding import check_schemas
-from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
-from cykafka.spark.jobs.schemas.document import Document, SchemaSource
-from cykafka.spark.jobs.schemas.registry import RegistryError
 
 URL = {"registry.url": "http://registry:8081"}
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}

@@ -9,8 +9,8 @@ import pytest
 import trustme
 from schema_registry import schema_registry
 
-from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.registry import (
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.registry import (
     NotFoundError,
     Registry,
     RegistryError,

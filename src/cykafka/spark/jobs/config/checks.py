@@ -13,6 +13,8 @@ from pathlib import Path
 
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean, is_topic_name
+from cykafka.schemas import registry
+from cykafka.schemas.document import SchemaSource
 from cykafka.spark.clients.properties import client_config, is_secret
 from cykafka.spark.jobs.config import table_formats
 from cykafka.spark.jobs.config.fields import has_variable
@@ -33,10 +35,8 @@ from cykafka.spark.jobs.config.models import (
     TopicKeys,
 )
 from cykafka.spark.jobs.config.partition_by import Expression, parse
+from cykafka.spark.jobs.config.value_schema import Schema
 from cykafka.spark.jobs.problems import Problem
-from cykafka.spark.jobs.schemas import registry
-from cykafka.spark.jobs.schemas.document import SchemaSource
-from cykafka.spark.jobs.schemas.values import Schema
 from cykafka.spark.source.offsets import parse_partitions
 from cykafka.spark.source.read_options import READ_OPTIONS, ReadOptions
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo
 
+from cykafka.schemas.document import FORMS, SchemaSource, is_subject, read_source
 from cykafka.spark.jobs.config import partition_by
-from cykafka.spark.jobs.schemas.document import FORMS, SchemaSource, is_subject, read_source
-from cykafka.spark.jobs.schemas.values import Schema, read_schema
+from cykafka.spark.jobs.config.value_schema import Schema, read_schema
 
 __all__ = [
     "SQL",

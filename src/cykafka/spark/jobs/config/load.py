@@ -20,13 +20,13 @@ from pydantic import ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from cykafka.internal import did_you_mean
+from cykafka.schemas.document import SchemaSource
 from cykafka.spark.clients.properties import is_secret
 from cykafka.spark.jobs.config import checks
 from cykafka.spark.jobs.config.fields import flat, has_variable
 from cykafka.spark.jobs.config.models import HIDDEN, TABLES, JobConfig
+from cykafka.spark.jobs.config.value_schema import Schema
 from cykafka.spark.jobs.problems import ConfigError, Problem
-from cykafka.spark.jobs.schemas.document import SchemaSource
-from cykafka.spark.jobs.schemas.values import Schema
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

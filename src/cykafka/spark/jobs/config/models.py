@@ -35,7 +35,7 @@ from cykafka.spark.jobs.config.fields import (
     WriterSchema,
     fill,
 )
-from cykafka.spark.jobs.schemas.values import Schema
+from cykafka.spark.jobs.config.value_schema import Schema
 
 __all__ = [
     "HIDDEN",

@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.registry import NotFoundError, registry_of
+from cykafka.spark.jobs.config import value_schema
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
 from cykafka.spark.jobs.problems import ConfigError
-from cykafka.spark.jobs.schemas import values
-from cykafka.spark.jobs.schemas.document import FORMS, Document, SchemaSource, UnfitError
-from cykafka.spark.jobs.schemas.registry import NotFoundError, registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from cykafka.spark.jobs.schemas.codec import Decoder, Encoder
+    from cykafka.schemas.codec import Decoder, Encoder
 
 __all__ = ["check_schemas", "check_type", "decode", "encode"]
 
@@ -39,12 +40,12 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
         The registry does not respond.
     """
     if not config.uses_registry:
-        return values.decoded(records, config.envelope, config.json_schema)
+        return value_schema.decoded(records, config.envelope, config.json_schema)
     decoder, schema = _decoder(config)
-    rows = records.withColumn("_decoded", decoder.column(F.col("value")))
+    rows = records.withColumn("_decoded", _decoded(decoder, F.col("value")))
     if schema is not None:
         rows = rows.withColumn("_json", F.col("_decoded.data"))
-        rows = values.decoded(rows, "none", schema, "_json", F.col("_decoded.error"))
+        rows = value_schema.decoded(rows, "none", schema, "_json", F.col("_decoded.error"))
         return rows.drop("_decoded", "_json")
     columns = {config.form: F.col("_decoded.data"), "error": F.col("_decoded.error")}
     return rows.withColumns(columns).drop("_decoded")
@@ -60,7 +61,24 @@ def encode(config: EncodeKeys, value: Column, topic: Column) -> Column:
     """
     if config.encode == "json":
         value = F.to_json(value).cast("binary")
-    return _encoder(config).column(value, topic.cast("string"))
+    encoder: Any = _encoder(config)
+    kind = "value BINARY, error STRING"
+    encoded: Column = _arrow_udf(encoder.encode, kind)(value, topic.cast("string"))
+    return encoded
+
+
+def _decoded(decoder: Decoder, value: Column) -> Column:
+    """Return the structs (data, error) for a column."""
+    made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
+    kind = from_arrow_type(made, prefer_timestamp_ntz=True)
+    decoded: Column = _arrow_udf(decoder.decode, kind)(value)
+    return decoded
+
+
+def _arrow_udf(function: Any, kind: Any) -> Any:
+    # Spark must not call it twice for a value, once for a condition.
+    of_arrow: Any = F
+    return of_arrow.arrow_udf(function, kind).asNondeterministic()
 
 
 def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | None:
@@ -108,21 +126,21 @@ def check_schemas(config: Any) -> None:
                 _encoder(config).number(to)
 
 
-def _decoder(config: DecodeKeys) -> tuple[Decoder, values.Schema | None]:
+def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
     """Return the workers' decoder, and the schema by which Spark reads JSON."""
-    from cykafka.spark.jobs.schemas.codec import Decoder
+    from cykafka.schemas.codec import Decoder
 
     options = tuple(sorted(config.registry.items()))
     given = config.value_schema
     source = given if isinstance(given, SchemaSource) else None
     with _naming("schema"):
-        if isinstance(given, values.Schema):
+        if isinstance(given, value_schema.Schema):
             return Decoder("json", options, None), given
         document = _document(config, source)
         if config.form == "json":
-            from cykafka.spark.jobs.schemas.json_schema import whole
+            from cykafka.schemas.json_schema import whole
 
-            return Decoder("json", options, None), values.read_schema(whole(document))
+            return Decoder("json", options, None), value_schema.read_schema(whole(document))
         decoder = Decoder(config.form, options, document, source.message if source else "")
         _ = decoder.reader  # raises UnfitError
         return decoder, None
@@ -152,7 +170,7 @@ def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
 
 
 def _encoder(config: EncodeKeys) -> Encoder:
-    from cykafka.spark.jobs.schemas.codec import Encoder
+    from cykafka.schemas.codec import Encoder
 
     options = tuple(sorted(config.registry.items()))
     dry = bool(getattr(config, "dry_run", False))

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
+from cykafka.schemas.document import FORMS
 from cykafka.spark.jobs.config.models import Replay
 from cykafka.spark.jobs.config.table_formats import MARKERS
 from cykafka.spark.jobs.config.topic_check import check_partitions
@@ -42,7 +43,6 @@ from cykafka.spark.jobs.records.outcome import (
 from cykafka.spark.jobs.records.targets import cluster_of
 from cykafka.spark.jobs.replay.read_files import Part, files_of, step_of
 from cykafka.spark.jobs.run.session import JobRun
-from cykafka.spark.jobs.schemas.document import FORMS
 from cykafka.spark.jobs.tables.iceberg import Table
 from cykafka.spark.source.far_times import FAR_TIME
 from cykafka.spark.source.offsets import Offsets, Partition, format_offsets, parse_offsets

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.spark.jobs.schemas.document import UnfitError
+from cykafka.schemas.document import UnfitError
 
 __all__ = [
     "HEAD",

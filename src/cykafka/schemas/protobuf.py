@@ -17,8 +17,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.wire import (
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.wire import (
     Rows,
     check_fields,
     each_or_all,

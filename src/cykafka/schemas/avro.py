@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import _read_py
 
-from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.wire import (
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.wire import (
     Rows,
     check_fields,
     each_or_all,

@@ -1,4 +1,4 @@
-"""Decodes and encodes batches of values in Spark's workers, schema by schema."""
+"""Decodes and encodes batches of values, schema by schema."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.spark.jobs.schemas.document import FORMS, Document, SchemaSource, UnfitError
-from cykafka.spark.jobs.schemas.registry import NotFoundError, RegistryError, registry_of
-from cykafka.spark.jobs.schemas.wire import (
+from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.registry import NotFoundError, RegistryError, registry_of
+from cykafka.schemas.wire import (
     HEAD,
     NO_ID,
     Rows,
@@ -23,9 +23,6 @@ from cykafka.spark.jobs.schemas.wire import (
     shorten_error,
     without_head,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -44,7 +41,7 @@ _NOT_WIRE = (
 def _format(form: str) -> tuple[Any, Any]:
     # Import only the library of this format: the others may be missing.
     name, reader, writer = _FORMATS[form]
-    module = importlib.import_module(f"cykafka.spark.jobs.schemas.{name}")
+    module = importlib.import_module(f"cykafka.schemas.{name}")
     return getattr(module, reader), getattr(module, writer)
 
 
@@ -130,18 +127,6 @@ class Decoder:
         """The reader for the schema. Raises UnfitError if the schema is unusable."""
         return _reader(self.form, self.document, self.message)
 
-    def column(self, value: Column) -> Column:
-        """Return the structs (data, error) for a column."""
-        from pyspark.sql import functions
-        from pyspark.sql.pandas.types import from_arrow_type
-
-        made = pa.struct([("data", self.reader.kind), ("error", pa.string())])
-        kind = from_arrow_type(made, prefer_timestamp_ntz=True)
-        # Spark must not decode a value twice, once for a condition.
-        of_arrow: Any = functions
-        column: Column = of_arrow.arrow_udf(self.decode, kind).asNondeterministic()(value)
-        return column
-
     def decode(self, values: pa.Array) -> pa.Array:
         """Return the structs (data, error) for values, in order. Both fields are null for null.
 
@@ -208,15 +193,6 @@ class Encoder:
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     source: SchemaSource | None
     dry: bool = False
-
-    def column(self, value: Column, topic: Column) -> Column:
-        """Return the structs (value, error) for a column."""
-        from pyspark.sql import functions
-
-        of_arrow: Any = functions
-        made = of_arrow.arrow_udf(self.encode, "value BINARY, error STRING").asNondeterministic()
-        column: Column = made(value, topic)
-        return column
 
     def writer(self, topic: str) -> Any:
         """Return the writer for a topic's schema.

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from cykafka.internal import did_you_mean
-from cykafka.spark.jobs.schemas.document import FORMS, Document, Reference, UnfitError
+from cykafka.schemas.document import FORMS, Document, Reference, UnfitError
 
 __all__ = ["DEFAULTS", "NotFoundError", "Registry", "RegistryError", "mistakes", "registry_of"]
 

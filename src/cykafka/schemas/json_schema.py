@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema_rs
 import pyarrow as pa
 
-from cykafka.spark.jobs.schemas.document import Document, UnfitError
-from cykafka.spark.jobs.schemas.wire import Rows, shorten_error
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.wire import Rows, shorten_error
 
 __all__ = ["JsonReader", "JsonWriter", "whole"]
 
