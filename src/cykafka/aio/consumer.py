@@ -26,10 +26,11 @@ from cykafka._core.consume.lag import watermarks
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapt_callbacks, is_coroutine
+from cykafka.aio._callbacks import adapt_callbacks
 from cykafka.aio._member import AsyncMember
 from cykafka.aio._waiting import deadline, perform, until
 from cykafka.error import ClosedError
+from cykafka.internal import is_coroutine
 
 # After this many immediately available messages in a row, let the loop's other tasks run.
 _IN_A_ROW = 64

@@ -86,7 +86,7 @@ def test_many_files_are_sent_in_the_order_of_offsets(
     assert BY_TASKS in reason()
 
 
-def test_partition_with_more_records_than_a_shared_task_has_a_file_of_its_own(
+def test_partition_too_large_for_a_shared_task_has_its_own_file(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], reason: Callable[[], str]
 ) -> None:
     """The limit of the jobs is lower than the source's."""
