@@ -513,7 +513,7 @@ def test_next_attempt_finds_a_commit_whose_answer_was_lost(
     task: Any, topic: str, committed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers commit, but their answer is lost."""
-    real = transactions.take
+    real = transactions.borrow_producer
 
     class Deaf:
         def __init__(self, producer: Any) -> None:
@@ -526,13 +526,13 @@ def test_next_attempt_finds_a_commit_whose_answer_was_lost(
             self._producer.commit_transaction()
             raise cykafka.KafkaException(cykafka.KafkaError(cykafka.KafkaError._TIMED_OUT))
 
-    def take(config: Any) -> Any:
+    def borrow_producer(config: Any) -> Any:
         borrowed = real(config)
         borrowed.producer = Deaf(borrowed.producer)
         return borrowed
 
     with monkeypatch.context() as patch:
-        patch.setattr(transactions, "take", take)
+        patch.setattr(transactions, "borrow_producer", borrow_producer)
         with pytest.raises(KafkaWriteError, match="_TIMED_OUT"):
             task(["a", "b"], 0)
     assert task(["a", "b"], 0, attempt=1).skipped is True

@@ -118,7 +118,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     config = client_config(given, role="sink", defaults=defaults)
     _check_queue(config)
     if transaction is not None:
-        _transactional_config(config, given)
+        _configure_transactions(config, given)
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
     timestamp = _flag(given, "includeTimestamp", False)
     if timestamp and "timestamp" not in columns:
@@ -196,7 +196,7 @@ def _transaction(given: Mapping[str, str], stream: bool) -> str | None:
     return prefix
 
 
-def _transactional_config(config: ClientConfig, given: Mapping[str, str]) -> None:
+def _configure_transactions(config: ClientConfig, given: Mapping[str, str]) -> None:
     if config.get("enable.idempotence", "false").strip().lower() != "true":
         raise ValueError(
             "option transactional needs an idempotent producer: remove kafka.acks, .retries, "

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from cykafka.internal import did_you_mean
 from cykafka.spark.clients.properties import is_secret
 from cykafka.spark.jobs.config import checks
-from cykafka.spark.jobs.config.fields import flat, has_variable
+from cykafka.spark.jobs.config.fields import flatten, has_variable
 from cykafka.spark.jobs.config.models import HIDDEN, TABLES, JobConfig
 from cykafka.spark.jobs.problems import ConfigError, Problem
 from cykafka.spark.jobs.schemas.document import SchemaSource
@@ -107,7 +107,7 @@ def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if table not in TABLES or not (option or isinstance(value, Mapping)):
             merged[key] = value
             continue
-        options = flat({option: value} if option else value)
+        options = flatten({option: value} if option else value)
         # The full names of these options begin with it, too.
         prefix = {"spark": "spark.", "registry": "schema.registry."}.get(table, "")
         options = {name.removeprefix(prefix): options[name] for name in options}

@@ -91,7 +91,7 @@ def check_schemas(config: Any) -> None:
         decoder, _ = _decoder(config)
         registry = registry_of(config.registry)
         for topic in (isinstance(config, TopicKeys) and config.topics) or ():
-            with _naming("schema", f"it does not fit the subject {topic}-value: "):
+            with _convert_errors("schema", f"it does not fit the subject {topic}-value: "):
                 try:
                     newest = registry.version(f"{topic}-value")
                 except NotFoundError:
@@ -101,7 +101,7 @@ def check_schemas(config: Any) -> None:
     if isinstance(config, EncodeKeys) and config.encode != "none":
         to = getattr(config, "to", None)
         source = config.encode_schema
-        with _naming("encode"):
+        with _convert_errors("encode"):
             if to or (source and (source.subject or source.document)):
                 _encoder(config).writer(to or "")
             if to and config.registry.get("auto.register.schemas") != "true":
@@ -115,14 +115,14 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, values.Schema | None]:
     options = tuple(sorted(config.registry.items()))
     given = config.value_schema
     source = given if isinstance(given, SchemaSource) else None
-    with _naming("schema"):
+    with _convert_errors("schema"):
         if isinstance(given, values.Schema):
             return Decoder("json", options, None), given
         document = _document(config, source)
         if config.form == "json":
-            from cykafka.spark.jobs.schemas.json_schema import whole
+            from cykafka.spark.jobs.schemas.json_schema import resolve_references
 
-            return Decoder("json", options, None), values.read_schema(whole(document))
+            return Decoder("json", options, None), values.read_schema(resolve_references(document))
         decoder = Decoder(config.form, options, document, source.message if source else "")
         _ = decoder.reader  # raises UnfitError
         return decoder, None
@@ -160,7 +160,7 @@ def _encoder(config: EncodeKeys) -> Encoder:
 
 
 @contextmanager
-def _naming(key: str, words: str = "") -> Iterator[None]:
+def _convert_errors(key: str, words: str = "") -> Iterator[None]:
     """Convert a schema's error to a ConfigError that names the key."""
     try:
         yield

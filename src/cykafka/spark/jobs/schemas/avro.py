@@ -17,7 +17,7 @@ from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.wire import (
     Rows,
     check_fields,
-    each_or_all,
+    convert_rows,
     replace_types,
     shorten_error,
 )
@@ -118,7 +118,7 @@ def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
     return value if isinstance(kind, str) else _default(kind, value, named)
 
 
-def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
+def _prepare_reader(document: Document) -> tuple[Any, Callable[..., Any]]:
     """Return a writer's schema, and fastavro's function that reads values written with it.
 
     Raises
@@ -388,7 +388,7 @@ class AvroReader:
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
-        written, read_one = _written(document)
+        written, read_one = _prepare_reader(document)
         same = (document.text, document.parts) == (self._document.text, self._document.parts)
         schema = None if same else self._schema
         words = f"the value does not fit the schema {document.id}"
@@ -419,14 +419,14 @@ class AvroReader:
             def convert(low: int, high: int) -> pa.Array:
                 return pa.array(values[low:high], self._made).cast(self.kind)
 
-            made, more = each_or_all(len(values), convert, self.kind, words)
+            made, more = convert_rows(len(values), convert, self.kind, words)
             return made, {**more, **wrong}
 
         return read
 
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
-        _written(document)  # raises UnfitError
+        _prepare_reader(document)  # raises UnfitError
         written, named = _parsed(document, plain=True)
         for value in _samples(written, named):
             data = BytesIO()
@@ -518,7 +518,7 @@ class AvroWriter:
             options = pc.CastOptions(kind, allow_time_truncate=True)
             return pc.cast(values[low:high], options=options).cast(numbers)
 
-        cast, wrong = each_or_all(len(values), convert, numbers, "it is of another type")
+        cast, wrong = convert_rows(len(values), convert, numbers, "it is of another type")
         found = []
         for number, scalar in enumerate(cast):
             data = BytesIO()

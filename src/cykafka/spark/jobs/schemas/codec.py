@@ -177,7 +177,7 @@ class Decoder:
 
 
 @contextmanager
-def _naming(subject: str, topic: str) -> Iterator[None]:
+def _convert_errors(subject: str, topic: str) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
@@ -228,11 +228,11 @@ class Encoder:
         UnfitError
             The schema is unusable.
         """
-        return self._found(topic)[0]
+        return self._find_writer(topic)[0]
 
     def number(self, topic: str) -> int:
         """Return the id of a topic's schema. May register the schema. Raises like `writer`."""
-        writer, number = self._found(topic)
+        writer, number = self._find_writer(topic)
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
         registry = registry_of(dict(self.options))
@@ -245,16 +245,16 @@ class Encoder:
             "RECORD": writer.name,
             "TOPIC_RECORD": f"{topic}-{writer.name}",
         }.get(strategy, f"{topic}-value")
-        with _naming(subject, topic):
+        with _convert_errors(subject, topic):
             return registry.id_of(subject, self.source.document)
 
-    def _found(self, topic: str) -> tuple[Any, int | None]:
+    def _find_writer(self, topic: str) -> tuple[Any, int | None]:
         """Return the writer for a topic, and the schema's id if known."""
         source = self.source or SchemaSource()
         if source.document is not None:
             return _writer(self.form, source.document, source.message), 0 if self.dry else None
         subject = source.subject or f"{topic}-value"
-        with _naming(subject, topic):
+        with _convert_errors(subject, topic):
             document = registry_of(dict(self.options)).version(subject, source.version)
         if document.form != self.form:
             raise UnfitError(

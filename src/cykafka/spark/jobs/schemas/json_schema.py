@@ -12,7 +12,7 @@ import pyarrow as pa
 from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.wire import Rows, shorten_error
 
-__all__ = ["JsonReader", "JsonWriter", "whole"]
+__all__ = ["JsonReader", "JsonWriter", "resolve_references"]
 
 
 def _retriever(document: Document) -> Callable[[str], Any]:
@@ -36,7 +36,7 @@ def _validator(document: Document) -> Any:
         raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from None
 
 
-def whole(document: Document) -> dict[str, Any]:
+def resolve_references(document: Document) -> dict[str, Any]:
     """Return a schema with its references replaced by the referenced schemas."""
     _validator(document)  # raises UnfitError
     schema = json.loads(document.text)

@@ -21,7 +21,7 @@ from cykafka.spark.jobs.schemas.document import Document, UnfitError
 from cykafka.spark.jobs.schemas.wire import (
     Rows,
     check_fields,
-    each_or_all,
+    convert_rows,
     is_fault,
     replace_types,
     shorten_error,
@@ -165,21 +165,21 @@ def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> N
 
 def _indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
     """Return the indexes at the beginning of a payload, and the position after them."""
-    count, place = _zigzag(payload, 0)
+    count, place = _read_zigzag(payload, 0)
     if count == 0:
         return _FIRST, place
     if not 0 < count <= _MOST_INDEXES:
         raise ValueError(f"{count} indexes of its message")
     indexes = []
     for _ in range(count):
-        index, place = _zigzag(payload, place)
+        index, place = _read_zigzag(payload, place)
         if index < 0:
             raise ValueError("a negative index of its message")
         indexes.append(index)
     return tuple(indexes), place
 
 
-def _zigzag(payload: bytes, place: int) -> tuple[int, int]:
+def _read_zigzag(payload: bytes, place: int) -> tuple[int, int]:
     number = shift = 0
     while shift < 64:
         if place >= len(payload):
@@ -193,7 +193,7 @@ def _zigzag(payload: bytes, place: int) -> tuple[int, int]:
     raise ValueError("an index of its message that is too large")
 
 
-def _varint(number: int) -> bytes:
+def _encode_zigzag(number: int) -> bytes:
     number <<= 1
     octets = bytearray()
     while number > 0x7F:
@@ -278,7 +278,7 @@ class ProtobufReader:
             if wrong:
                 is_wrong = [number in wrong for number in range(len(payloads))]
                 payloads = pc.if_else(is_wrong, pa.scalar(b"", pa.binary()), payloads)
-            made, more = each_or_all(
+            made, more = convert_rows(
                 len(payloads), lambda low, high: convert_or_repeat(payloads[low:high]), kind, words
             )
             return made, {**more, **wrong}
@@ -337,7 +337,7 @@ class ProtobufWriter:
         self._own = replace_types(own, {})
         self.kind = replace_types(own, _WIDER)
         indexes = _ProtobufFile(document).indexes_of(self.name)
-        octets = b"".join(map(_varint, (len(indexes), *indexes)))
+        octets = b"".join(map(_encode_zigzag, (len(indexes), *indexes)))
         self._head = b"\0" if indexes == _FIRST else octets
         self._rules = list(_rules(descriptor, own, ()))
 
@@ -361,7 +361,7 @@ class ProtobufWriter:
             batch = pa.RecordBatch.from_struct_array(made)
             return self._handler.record_batch_to_array(batch)
 
-        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
+        found, wrong = convert_rows(len(present), work, pa.binary(), f"it is not a {self.name}")
         head = pa.scalar(self._head, pa.binary())
         found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
         rows = valid.to_numpy(zero_copy_only=False).nonzero()[0]

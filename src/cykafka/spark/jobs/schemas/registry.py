@@ -198,7 +198,7 @@ class Registry:
             The schema's type is not a supported format.
         """
         path = f"/schemas/ids/{number}"
-        found: Document = self._cached(path, lambda: self._document(self._schema(path)))
+        found: Document = self._cached(path, lambda: self._document(self._request_schema(path)))
         return replace(found, id=number)
 
     def version(self, subject: str, version: str = "latest") -> Document:
@@ -206,7 +206,7 @@ class Registry:
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
 
         def find() -> Document:
-            answer = self._schema(path)
+            answer = self._request_schema(path)
             return replace(self._document(answer), id=int(answer["id"]))
 
         found: Document = self._cached(path, find, expires=version == "latest")
@@ -265,12 +265,12 @@ class Registry:
             raise UnfitError(f"it refers to more than {_MOST_REFERENCES} other schemas")
         path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
         # Records for deleted subjects may still exist. An id also finds a deleted schema.
-        answer = self._schema(path, "?deleted=true")
+        answer = self._request_schema(path, "?deleted=true")
         for needed in _references(answer):
             self._collect(needed, parts)
         parts[reference.name] = answer["schema"]
 
-    def _schema(self, path: str, query: str = "") -> Any:
+    def _request_schema(self, path: str, query: str = "") -> Any:
         answer = self._send("GET", path + query)
         if answer.get("schemaType") == FORMS["protobuf"]:
             # Only Protobuf has this format: with Avro some registries fail.

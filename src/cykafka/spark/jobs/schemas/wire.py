@@ -17,7 +17,7 @@ __all__ = [
     "NULL",
     "Rows",
     "check_fields",
-    "each_or_all",
+    "convert_rows",
     "is_fault",
     "replace_types",
     "schema_ids",
@@ -57,7 +57,7 @@ def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
     return pc.binary_slice(values, size, 2**31 - 1)
 
 
-def each_or_all(
+def convert_rows(
     count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
 ) -> Rows:
     """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.
