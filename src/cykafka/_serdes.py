@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from cykafka._core.client.handle import Handle
-from cykafka.internal import is_coroutine
+from cykafka._core.common.coroutines import is_coroutine
 
 CLUSTER_ID_S = 60.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from cykafka.internal import is_coroutine
+from cykafka._core.common.coroutines import is_coroutine
 
 _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 

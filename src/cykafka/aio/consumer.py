@@ -20,6 +20,7 @@ from cykafka import (
 from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka._core.client.leaving import Leaving
+from cykafka._core.common.coroutines import is_coroutine
 from cykafka._core.consume.committing import Commit
 from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
 from cykafka._core.consume.lag import watermarks
@@ -30,7 +31,6 @@ from cykafka.aio._callbacks import adapt_callbacks
 from cykafka.aio._member import AsyncMember
 from cykafka.aio._waiting import deadline, perform, until
 from cykafka.error import ClosedError
-from cykafka.internal import is_coroutine
 
 # After this many immediately available messages in a row, let the loop's other tasks run.
 _IN_A_ROW = 64

@@ -7,7 +7,6 @@ cykafka's applications (``cykafka.cli``, ``cykafka.spark``, ``cykafka.compat``,
   which suggests a similar key;
 - `is_topic_name`, for names that the command and Spark check before they connect;
 - `kafka_error`, the error inside an exception;
-- `is_coroutine`, for callbacks and serializers that may be coroutine functions;
 - `commit_within`, so that the command, the old client and the queues do not hang when they close;
 - `Range`, `Ranges` and `consume_ranges`, with which the command and Spark read partitions from one
   offset to another.
@@ -20,10 +19,6 @@ use the core's C types: `EnvelopeCodec` and `EnvelopeError` (queues); `Pieces`, 
 The module `command_lines` runs the command lines of ``cykafka``, ``cykafka.spark`` and
 ``cykafka.testing``.
 """
-
-from collections.abc import Callable, Coroutine
-from inspect import iscoroutinefunction
-from typing import Any, TypeGuard
 
 from cykafka._core.arrow.partitioner import key_partitions
 from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
@@ -48,7 +43,6 @@ __all__ = [
     "commit_within",
     "consume_ranges",
     "did_you_mean",
-    "is_coroutine",
     "is_topic_name",
     "kafka_error",
     "key_partitions",
@@ -63,8 +57,3 @@ def kafka_error(error: BaseException | KafkaError) -> KafkaError | None:
     """Return the KafkaError in a cykafka exception, or None."""
     found = error.args[0] if isinstance(error, KafkaException) and error.args else error
     return found if isinstance(found, KafkaError) else None
-
-
-def is_coroutine(callback: object) -> TypeGuard[Callable[..., Coroutine[Any, Any, Any]]]:
-    """Whether `callback` is a coroutine function, or an object whose ``__call__`` is one."""
-    return iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)

@@ -31,7 +31,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: pip install 'cykafka[metrics]'") from error
 
-from cykafka.internal import is_coroutine
+from cykafka._core.common.coroutines import is_coroutine
 from cykafka.stats._metrics import (
     OF_BROKER,
     OF_CLIENT,

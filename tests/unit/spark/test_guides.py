@@ -134,7 +134,7 @@ def test_extras_that_pip_installs_exist() -> None:
     assert len(found) >= 7
     for word in found:
         name, wanted = re.fullmatch(r"([\w-]+)(?:\[(.*)\])?(?:>=.*)?", word).groups("")  # type: ignore[union-attr]
-        assert name in ("cykafka", "pyarrow", "pyspark")
+        assert name in ("cykafka", "pyarrow", "pyspark", "xxhash")
         if name == "pyarrow" and ">=" in word:
             assert word in extras["spark"]
         known = extras if name == "cykafka" else metadata_extras(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from pyspark.sql.types import (
     ArrayType,
@@ -201,6 +202,11 @@ def _configure_transactions(config: ClientConfig, given: Mapping[str, str]) -> N
         raise ValueError(
             "option transactional needs an idempotent producer: remove kafka.acks, .retries, "
             ".enable.idempotence and .max.in.flight.requests.per.connection"
+        )
+    if find_spec("xxhash") is None:
+        raise ValueError(
+            "option transactional needs the package xxhash on the driver and on every executor: "
+            "pip install xxhash"
         )
     config.setdefault("transaction.timeout.ms", str(_TRANSACTION_TIMEOUT_MS))
     timeout = config["transaction.timeout.ms"].strip()
