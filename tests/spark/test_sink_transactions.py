@@ -329,8 +329,8 @@ def test_a_zombie_is_fenced(
         assert arrived is not None
         assert arrived.value() == b"zombie"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
-            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.borrow_producer", other.borrow_producer)
+            patch.setattr("cykafka.spark.sink.transactions.return_producer", other.return_producer)
             assert task(["a", "b"], 0).skipped is False
         yield rows(["zombie"])
 
@@ -351,8 +351,8 @@ def test_fenced_worker_starts_again_with_a_new_producer(
 
     def elsewhere(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
-            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.borrow_producer", other.borrow_producer)
+            patch.setattr("cykafka.spark.sink.transactions.return_producer", other.return_producer)
             return task(*args)
 
     try:
