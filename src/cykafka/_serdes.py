@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Generator
-from inspect import iscoroutinefunction
 from typing import Any
 
 from cykafka._core.client.handle import Handle
+from cykafka._core.common.coroutines import is_coroutine
 
 CLUSTER_ID_S = 60.0
 
@@ -138,7 +138,7 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
         _run(serdes.build())
         for field in ("key", "value"):
             serde = getattr(serdes, field)
-            if serde is not None and any(map(iscoroutinefunction, (serde, type(serde).__call__))):
+            if is_coroutine(serde):
                 raise TypeError(
                     f"{field}.{kind}: {serde!r} is a coroutine function; only "
                     "AsyncSerializingProducer and AsyncDeserializingConsumer accept one"

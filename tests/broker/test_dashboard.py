@@ -73,8 +73,8 @@ def of_spark() -> dict[str, list[dict[str, str]]]:
     registry, summary = CollectorRegistry(), Summary("profile")
     queries: Any = QueryMetrics(registry=registry)
     with closing(listen(load(JOBS["profile"], None, given, {}), Health())) as server:
-        Tally(summary, metrics=server.metrics).take([second_report()])
-        server.metrics.take(summary)
+        Tally(summary, metrics=server.metrics).add_reports([second_report()])
+        server.metrics.set_summary(summary)
         queries.onQueryStarted(SimpleNamespace(id=ID, name="mine"))
         queries.take(second_report())
         return series(server.metrics.registry, registry)

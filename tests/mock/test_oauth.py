@@ -75,6 +75,26 @@ def test_token_is_refreshed_before_it_expires(
     wait_until(lambda: len(asked) >= 2)
 
 
+def test_failed_refresh_that_succeeds_later_is_only_reported(
+    make: Callable[..., Any], wait_until: WaitUntil
+) -> None:
+    asked: list[float] = []
+    reported: list[Any] = []
+
+    def token(config: str) -> tuple[str, float]:
+        asked.append(time.monotonic())
+        if len(asked) == 2:
+            raise LookupError("no token now")
+        return "token", time.time() + (2 if len(asked) == 1 else 3600)
+
+    producer = make("Producer", token, error_cb=reported.append)
+    wait_until(lambda: len(asked) >= 3)  # librdkafka tries again after 10 s
+
+    producer.poll(0)
+    assert any("LookupError: no token now" in str(error) for error in reported)
+    producer.close()
+
+
 def test_constructor_without_a_token_fails(kafka: Any) -> None:
     def complain(config: str) -> None:
         raise LookupError("no token today")

@@ -21,7 +21,7 @@ from typing import Any
 TIMEOUT_S = 900
 RECORDS = 40
 # What the jobs need beside PySpark, at the versions of this environment.
-_BESIDE = ("pyarrow", "cyclopts", "pydantic", "rich", "tomlkit")
+_BESIDE = ("pyarrow", "cyclopts", "pydantic", "rich", "tomlkit", "xxhash")
 
 
 def environment(folder: Path, version: str) -> Path:

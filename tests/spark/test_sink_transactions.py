@@ -329,8 +329,8 @@ def test_a_zombie_is_fenced(
         assert arrived is not None
         assert arrived.value() == b"zombie"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
-            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.borrow_producer", other.borrow_producer)
+            patch.setattr("cykafka.spark.sink.transactions.return_producer", other.return_producer)
             assert task(["a", "b"], 0).skipped is False
         yield rows(["zombie"])
 
@@ -351,8 +351,8 @@ def test_fenced_worker_starts_again_with_a_new_producer(
 
     def elsewhere(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cykafka.spark.sink.transactions.take", other.take)
-            patch.setattr("cykafka.spark.sink.transactions.keeping", other.keeping)
+            patch.setattr("cykafka.spark.sink.transactions.borrow_producer", other.borrow_producer)
+            patch.setattr("cykafka.spark.sink.transactions.return_producer", other.return_producer)
             return task(*args)
 
     try:
@@ -513,7 +513,7 @@ def test_next_attempt_finds_a_commit_whose_answer_was_lost(
     task: Any, topic: str, committed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers commit, but their answer is lost."""
-    real = transactions.take
+    real = transactions.borrow_producer
 
     class Deaf:
         def __init__(self, producer: Any) -> None:
@@ -526,13 +526,13 @@ def test_next_attempt_finds_a_commit_whose_answer_was_lost(
             self._producer.commit_transaction()
             raise cykafka.KafkaException(cykafka.KafkaError(cykafka.KafkaError._TIMED_OUT))
 
-    def take(config: Any) -> Any:
+    def borrow_producer(config: Any) -> Any:
         borrowed = real(config)
         borrowed.producer = Deaf(borrowed.producer)
         return borrowed
 
     with monkeypatch.context() as patch:
-        patch.setattr(transactions, "take", take)
+        patch.setattr(transactions, "borrow_producer", borrow_producer)
         with pytest.raises(KafkaWriteError, match="_TIMED_OUT"):
             task(["a", "b"], 0)
     assert task(["a", "b"], 0, attempt=1).skipped is True

@@ -279,7 +279,7 @@ def test_log_in_that_fails_ends_the_wait_at_once() -> None:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
         def poll(self, timeout: float) -> int:
-            brokers.hear(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+            brokers.keep_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
             return 1
 
     brokers = Brokers({"bootstrap.servers": "a:1"}, timeout=1e9)
@@ -291,7 +291,7 @@ def test_outage_is_told_with_its_cause_and_only_once() -> None:
     told: list[str] = []
     brokers = Brokers({"bootstrap.servers": "a:1"}, timeout=1)
     brokers.tell = told.append
-    brokers.hear(KafkaError(KafkaError._TRANSPORT, "refused"))
+    brokers.keep_error(KafkaError(KafkaError._TRANSPORT, "refused"))
     for _ in range(3):
-        brokers.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        brokers.keep_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     assert told == ["cannot reach any broker; retrying: refused"]

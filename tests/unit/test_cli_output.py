@@ -111,7 +111,7 @@ def test_request_that_timed_out_says_how_to_wait_longer(
     future: Future[None] = Future()
     future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT, "no controller")))
 
-    assert Outcomes().of("delete topic orders", future) is None
+    assert Outcomes().wait_for("delete topic orders", future) is None
     assert capsys.readouterr().err == (
         "cykafka: cannot delete topic orders: no controller; --timeout waits longer\n"
     )

@@ -86,7 +86,7 @@ def test_member_commits_printed_records_while_no_others_come(
     consumer = Scripted(rebalance("on_assign", BOTH), *[nothing] * 4)
     member = Member(consumer, ["t"], False, 1)  # type: ignore[arg-type]
     batches = member.batches()
-    member.printed(Batch.of(read=[position], ended=[]) if next(batches) else None)  # type: ignore[arg-type]
+    member.note_printed(Batch.of(read=[position], ended=[]) if next(batches) else None)  # type: ignore[arg-type]
     next(batches)
     assert consumer.committed == []  # too soon
     now[0] = 5.0

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from inspect import iscoroutinefunction
-from typing import Any, TypeGuard
+from typing import Any
+
+from cykafka._core.common.coroutines import is_coroutine
 
 _NAMES = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 # Loops keep only weak references to tasks.
 _running: set[asyncio.Task[Any]] = set()
-
-
-def is_coroutine(callback: object) -> TypeGuard[Callable[..., Coroutine[Any, Any, Any]]]:
-    """Whether `callback` is a coroutine function, or an object whose ``__call__`` is one."""
-    return iscoroutinefunction(callback) or iscoroutinefunction(type(callback).__call__)
 
 
 def _begin(callback: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> None:

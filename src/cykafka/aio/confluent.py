@@ -8,9 +8,9 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from cykafka import Message, MessageBatch, TopicPartition
+from cykafka._core.common.coroutines import is_coroutine
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._callbacks import is_coroutine
 from cykafka.aio.consumer import AsyncConsumer, OnRebalance
 from cykafka.aio.producer import AsyncProducer
 

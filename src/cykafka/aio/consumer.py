@@ -20,13 +20,14 @@ from cykafka import (
 from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka._core.client.leaving import Leaving
+from cykafka._core.common.coroutines import is_coroutine
 from cykafka._core.consume.committing import Commit
 from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
 from cykafka._core.consume.lag import watermarks
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapt_callbacks, is_coroutine
+from cykafka.aio._callbacks import adapt_callbacks
 from cykafka.aio._member import AsyncMember
 from cykafka.aio._waiting import deadline, perform, until
 from cykafka.error import ClosedError

@@ -79,7 +79,7 @@ class BatchMetrics:
         )
         self._places: dict[str, Offsets] = {}
 
-    def take(self, name: str, report: Mapping[str, Any]) -> None:
+    def add_batch(self, name: str, report: Mapping[str, Any]) -> None:
         """Add a finished micro-batch's report."""
         # The first micro-batch's report lacks the phase triggerExecution, but has a duration.
         total = report.get("batchDuration", 0) / 1000
@@ -193,7 +193,7 @@ class QueryMetrics(StreamingQueryListener):
         self._records.labels(name).inc(report.get("numInputRows") or 0)
         # -1: the sink does not count the rows.
         self._written.labels(name).inc(max(0, (report.get("sink") or {}).get("numOutputRows", -1)))
-        self._batches.take(name, report)
+        self._batches.add_batch(name, report)
         self._batches.set_lag(name, lag_of(report))
         for observation, values in (report.get("observedMetrics") or {}).items():
             for metric, value in values.items():

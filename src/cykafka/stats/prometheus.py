@@ -16,7 +16,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from inspect import iscoroutinefunction
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +31,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: pip install 'cykafka[metrics]'") from error
 
+from cykafka._core.common.coroutines import is_coroutine
 from cykafka.stats._metrics import (
     OF_BROKER,
     OF_CLIENT,
@@ -171,8 +171,7 @@ class StatisticsCollector(Collector):
             self._take(json, group)
             await own(json)
 
-        is_async = own is not None and any(map(iscoroutinefunction, (own, type(own).__call__)))
-        callback = feed_and_await if is_async else feed
+        callback = feed_and_await if is_coroutine(own) else feed
         return {"statistics.interval.ms": _INTERVAL_MS, **config, "stats_cb": callback}
 
     def __call__(self, json: str) -> None:

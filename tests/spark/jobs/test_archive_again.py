@@ -13,7 +13,7 @@ from spark_jobs import Bench, offsets_by_listing, offsets_by_spark, once
 
 from cykafka.spark.jobs.archive import archiving, batch_writers
 from cykafka.spark.jobs.archive.batch_writers import LoggedFiles, NamedFiles
-from cykafka.spark.jobs.archive.write_files import written
+from cykafka.spark.jobs.archive.write_files import collect_staged
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.problems import ConfigError
 
@@ -326,12 +326,12 @@ def test_stop_within_a_batch_leaves_readers_no_files(
     unfinished: list[str] = []
 
     def cut(batch: Any, folder: Folder) -> Any:
-        staged = written(batch, folder)
+        staged = collect_staged(batch, folder)
         unfinished.extend(file.path for file in staged)
         raise RuntimeError("cut off")
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch_writers, "written", cut)
+        patched.setattr(batch_writers, "collect_staged", cut)
         with pytest.raises(Exception, match="cut off"):
             bench.run("archive", **keys)
 

@@ -163,7 +163,7 @@ def test_bad_record_that_does_not_fit_as_a_dead_letter_has_no_value(
     assert (letter.value(), dict(letter.headers())["dlq_offset"]) == (None, b"1")
 
 
-def test_mirror_without_a_dead_letter_topic_stops_before_it_sends_records_again(
+def test_mirror_without_a_dead_letter_topic_stops_before_it_repeats_records(
     bench: Bench, topic: str, small: str, checkpoint: str, way: dict[str, Any],
     raise_limit: Callable[[], None],
 ) -> None:  # fmt: skip

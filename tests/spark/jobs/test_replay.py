@@ -40,14 +40,14 @@ def content(messages: list[Any]) -> list[tuple[Any, ...]]:
 
 def fail_at(bench: Bench, monkeypatch: pytest.MonkeyPatch, run: Any, step: str) -> None:
     """Run the job until it announces a step with these words, which then fails."""
-    watched = run.watched
+    watch = run.watch
 
     def fails(what: str, work: Any) -> Any:
         if step in what:
             raise RuntimeError("a task died")
-        return watched(what, work)
+        return watch(what, work)
 
-    monkeypatch.setattr(run, "watched", fails)
+    monkeypatch.setattr(run, "watch", fails)
     with pytest.raises(RuntimeError, match="a task died"):
         bench.work("replay", run)
 
@@ -267,15 +267,15 @@ def test_replay_stops_on_request_between_steps(
 ) -> None:
     stop = Stop()
     run = bench.prepare("replay", stop, to=other_topic, **archive, **way)
-    watched = run.watched
+    watch = run.watch
 
     def asked_after(what: str, work: Any) -> Any:
-        found = watched(what, work)
+        found = watch(what, work)
         if what == "inspecting the archive":
             stop.ask()
         return found
 
-    monkeypatch.setattr(run, "watched", asked_after)
+    monkeypatch.setattr(run, "watch", asked_after)
 
     with pytest.raises(Stopped):
         bench.work("replay", run)
@@ -492,7 +492,7 @@ def test_step_opens_only_its_own_files(bench: Bench, topic: str, places: dict[st
         bench.run("archive", topics=topic, file_names="deterministic", **places)
     run = bench.prepare("replay", path=places["path"], where="true", to=topic)
     records = replaying._selected(run)
-    (part,) = replaying._parts(run, records, {})
+    (part,) = replaying._find_parts(run, records, {})
     low, high = step_of([part], 0, 2), step_of([part], 1, 2)
 
     (second,) = Path(places["path"]).rglob("*-10-19.parquet")

@@ -86,7 +86,7 @@ def test_many_files_are_sent_in_the_order_of_offsets(
     assert BY_TASKS in reason()
 
 
-def test_partition_with_more_records_than_a_shared_task_has_a_file_of_its_own(
+def test_partition_too_large_for_a_shared_task_has_its_own_file(
     bench: Bench, topic: str, other_topic: str, places: dict[str, str], reason: Callable[[], str]
 ) -> None:
     """The limit of the jobs is lower than the source's."""
@@ -208,7 +208,7 @@ def test_a_file_that_is_harmed_after_the_plan_is_an_error_that_names_it(
     victim, other = paths(places["path"])[-1], paths(places["path"])[0]
     run = bench.prepare("replay", to=other_topic, path=places["path"],
                         kafka__ssl__key__password="never-shown")  # fmt: skip
-    watched = run.watched
+    watch = run.watch
 
     def harmed(what: str, work: Any) -> Any:
         if what.startswith("replay:"):
@@ -220,9 +220,9 @@ def test_a_file_that_is_harmed_after_the_plan_is_an_error_that_names_it(
                 import pyarrow.parquet
 
                 pyarrow.parquet.write_table(pyarrow.parquet.read_table(other).slice(1), victim)
-        return watched(what, work)
+        return watch(what, work)
 
-    monkeypatch.setattr(run, "watched", harmed)
+    monkeypatch.setattr(run, "watch", harmed)
     with pytest.raises(Exception, match=victim.name) as caught:
         bench.work("replay", run)
 
@@ -259,14 +259,14 @@ def test_a_stop_ends_the_tasks(
     monkeypatch.setattr(replaying, "_check_parts", lambda *_: None)
     run = bench.prepare("replay", stop, to=other_topic, path=places["path"],
                         **{"kafka.bootstrap.servers": "127.0.0.1:1"})  # fmt: skip
-    tell = run.tell
+    report_progress = run.report_progress
 
     def stops(words: str, **fields: Any) -> None:
         if "of 2 tasks" in words:
             stop.ask()
-        tell(words, **fields)
+        report_progress(words, **fields)
 
-    monkeypatch.setattr(run, "tell", stops)
+    monkeypatch.setattr(run, "report_progress", stops)
     with pytest.raises(Stopped):
         bench.work("replay", run)
 

@@ -273,7 +273,7 @@ def test_partitions_of_an_iceberg_table_are_its_own_transforms(
         ("DATE", "day(json.x)", "day(json.x): cannot partition by a date"),
     ],
 )
-def test_partitions_that_the_job_cannot_write_are_refused_before_the_table_exists(
+def test_unwritable_partitions_are_refused_before_the_table_exists(
     bench: Bench,
     topic: str,
     places: dict[str, str],

@@ -213,7 +213,7 @@ def test_start_later_than_the_last_record_is_the_end(same: Same, topics: Any) ->
 # -- lost records
 
 
-def test_start_before_the_first_offset_is_skipped_unless_fail_on_data_loss(
+def test_start_before_the_first_offset_is_skipped_unless_failondataloss(
     same: Same, topics: Any
 ) -> None:
     rows = same(

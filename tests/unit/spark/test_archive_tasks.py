@@ -64,7 +64,7 @@ def write(folder: Path, *batches: pa.RecordBatch, **other: Any) -> list[Staged]:
             **other,
         }
     )
-    reports = [row for batch in work.do(iter(batches)) for row in batch.to_pylist()]
+    reports = [row for batch in work.run_task(iter(batches)) for row in batch.to_pylist()]
     return sorted(Staged(**row) for row in reports)
 
 
@@ -219,7 +219,7 @@ def test_rare_rows_keep_no_batches_in_memory(
 
     before = pa.total_allocated_bytes()
     work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True, False)
-    (found,) = work.do(batches())
+    (found,) = work.run_task(batches())
 
     assert found.column("records").to_pylist() == [50, 50]
     assert most < 10 * size
@@ -238,7 +238,7 @@ def test_few_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             most = max(most, sum(tmp_path in link.parents for link in links))
 
     work = WriteFiles(str(tmp_path), ("topic", "date"), "UTC", "zstd", True, False)
-    files = [Staged(**row) for found in work.do(batches()) for row in found.to_pylist()]
+    files = [Staged(**row) for found in work.run_task(batches()) for row in found.to_pylist()]
 
     assert 1 <= most <= 3
     assert sum(file.records for file in files) == 200
@@ -252,7 +252,7 @@ def test_task_that_fails_leaves_no_files(tmp_path: Path) -> None:
         raise RuntimeError("the broker is gone")
 
     with pytest.raises(RuntimeError, match="the broker is gone"):
-        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False).do(batches()))
+        list(WriteFiles(str(tmp_path), ("topic",), "UTC", "zstd", True, False).run_task(batches()))
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
@@ -269,7 +269,7 @@ def test_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
         with pytest.raises(
             OSError, match=rf"cannot write {tmp_path}/topic=a/part-.*: .*too large"
         ):
-            list(work.do(batches()))
+            list(work.run_task(batches()))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)

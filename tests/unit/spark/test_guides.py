@@ -134,7 +134,7 @@ def test_extras_that_pip_installs_exist() -> None:
     assert len(found) >= 7
     for word in found:
         name, wanted = re.fullmatch(r"([\w-]+)(?:\[(.*)\])?(?:>=.*)?", word).groups("")  # type: ignore[union-attr]
-        assert name in ("cykafka", "pyarrow", "pyspark")
+        assert name in ("cykafka", "pyarrow", "pyspark", "xxhash")
         if name == "pyarrow" and ">=" in word:
             assert word in extras["spark"]
         known = extras if name == "cykafka" else metadata_extras(name)
@@ -240,7 +240,7 @@ def test_redaction_is_that_of_the_jobs() -> None:
 def test_summary_is_that_of_the_page() -> None:
     summary = Summary("archive", 1_000_000, 108_000_000, seconds=4.1)
     for partition in range(4):
-        summary.cover("orders", partition, 0, 250_000)
+        summary.add_range("orders", partition, 0, 250_000)
 
     assert summary.lines() == example("docs/spark-jobs.md", "archive finished").splitlines()
 
@@ -248,10 +248,10 @@ def test_summary_is_that_of_the_page() -> None:
 def test_answer_of_health_is_that_of_the_page() -> None:
     now = [100.0]
     health = Health(300.0, lambda: now[0])
-    health.moved()
+    health.note_progress()
     now[0] += 301
-    health.answered()
-    health.doing("Getting offsets from Kafka")
+    health.note_response()
+    health.note_activity("Getting offsets from Kafka")
 
     with closing(
         Endpoint("127.0.0.1:0", "mirror", JobMetrics("mirror", health, {}), health)
@@ -323,8 +323,8 @@ def exported() -> dict[str, set[str]]:
     summary = Summary("mirror", counts={"sent": 1})
     names_of_info = ("kind", "version", "librdkafka", "pyspark")
     jobs = JobMetrics("mirror", Health(), dict.fromkeys(names_of_info, "x"))
-    Tally(summary, metrics=jobs).take([first_report()])
-    jobs.take(summary)
+    Tally(summary, metrics=jobs).add_reports([first_report()])
+    jobs.set_summary(summary)
     queries = CollectorRegistry()
     listener: Any = QueryMetrics(registry=queries)
     listener.onQueryStarted(SimpleNamespace(id=ID, name="mine"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cykafka.spark.jobs.archive.batch_writers import NamedFile, NamedFiles, file_name
-from cykafka.spark.jobs.run.checkpoint import Undone, undone
+from cykafka.spark.jobs.run.checkpoint import Undone, find_undone
 from cykafka.spark.source.offsets import START_KEY
 
 
@@ -210,12 +210,12 @@ def checkpoint(commits: int, *offsets: str) -> Any:
 
 
 def test_committed_batch_is_not_repeated() -> None:
-    assert undone(Memory()) is None  # type: ignore[arg-type]
-    assert undone(checkpoint(2, planned(_0=5), planned(_0=9))) is None
+    assert find_undone(Memory()) is None  # type: ignore[arg-type]
+    assert find_undone(checkpoint(2, planned(_0=5), planned(_0=9))) is None
 
 
 def test_uncommitted_batch_is_repeated_with_its_planned_offsets() -> None:
-    found = undone(checkpoint(1, planned(_0=5, _1=3, _3=4), planned(_0=9, _1=3, _2=2, _3=1)))
+    found = find_undone(checkpoint(1, planned(_0=5, _1=3, _3=4), planned(_0=9, _1=3, _2=2, _3=1)))
 
     # Partition 1 has no new offsets, 2 is new, and 3 was recreated.
     assert found == Undone(1, {("t", 0): (5, 8), ("t", 2): (0, 1)})
@@ -224,11 +224,11 @@ def test_uncommitted_batch_is_repeated_with_its_planned_offsets() -> None:
 def test_first_batch_starts_at_its_planned_offsets() -> None:
     first = planned({"0": 2, "1": 3}, _0=5, _1=3)
 
-    assert undone(checkpoint(0, first)) == Undone(0, {("t", 0): (2, 4)})
-    assert undone(checkpoint(0, planned(_0=5))) == Undone(0, {("t", 0): (0, 4)})
+    assert find_undone(checkpoint(0, first)) == Undone(0, {("t", 0): (2, 4)})
+    assert find_undone(checkpoint(0, planned(_0=5))) == Undone(0, {("t", 0): (0, 4)})
 
 
 @pytest.mark.parametrize("text", ["v2\n{}\n{}", "v1\n{}", "v1\n{}\n{}\n{}"])
 def test_a_plan_in_another_form_is_an_error(text: str) -> None:
     with pytest.raises(RuntimeError, match="offsets/0 has an unknown format"):
-        undone(checkpoint(0, text))
+        find_undone(checkpoint(0, text))

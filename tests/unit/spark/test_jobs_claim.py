@@ -58,7 +58,7 @@ class OneTable:
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a checkpoint that has planned two micro-batches and committed one."""
-    monkeypatch.setattr(table_formats, "_spark", lambda: "4.2.9")
+    monkeypatch.setattr(table_formats, "_spark_version", lambda: "4.2.9")
     for name in ("path", "c/offsets", "c/commits"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "c/metadata").write_text('{"id": "q"}')

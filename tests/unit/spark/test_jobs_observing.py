@@ -25,7 +25,7 @@ from cykafka.internal.command_lines import run_app
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.observing.endpoint import Endpoint, JobMetrics, listen
-from cykafka.spark.jobs.observing.logs import JsonFormatter, json_lines
+from cykafka.spark.jobs.observing.logs import JsonFormatter, log_as_json
 from cykafka.spark.jobs.observing.report import Health, Summary
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.run import session
@@ -71,36 +71,36 @@ def endpoint(metrics: JobMetrics, health: Health) -> Iterator[Endpoint]:
 def test_job_is_live_but_not_ready_while_spark_starts(health: Health, clock: Clock) -> None:
     clock.now += 1_000  # a cluster may let it wait
 
-    assert (health.live(), health.ready()) == (None, "the job is starting")
+    assert (health.liveness_problem(), health.readiness_problem()) == (None, "the job is starting")
 
 
 def test_job_is_ready_until_a_micro_batch_takes_too_long(health: Health, clock: Clock) -> None:
-    health.moved()
-    health.answered()
-    health.doing("Getting offsets from Kafka")
+    health.note_progress()
+    health.note_response()
+    health.note_activity("Getting offsets from Kafka")
     clock.now += 60
-    health.answered()
-    assert health.ready() is None
+    health.note_response()
+    assert health.readiness_problem() is None
 
     clock.now += 1
-    assert health.live() is None
-    assert health.ready() == (
+    assert health.liveness_problem() is None
+    assert health.readiness_problem() == (
         "the micro-batch has not ended for 61 s (health_timeout: 60 s); "
         "Spark: Getting offsets from Kafka"
     )
 
-    health.moved()
-    assert health.ready() is None
+    health.note_progress()
+    assert health.readiness_problem() is None
 
 
 def test_job_whose_spark_hangs_is_neither_live_nor_ready(health: Health, clock: Clock) -> None:
-    health.moved()
-    health.answered()
+    health.note_progress()
+    health.note_response()
     clock.now += 61
-    health.moved()
+    health.note_progress()
 
-    assert health.live() == "Spark has not responded for 61 s (health_timeout: 60 s)"
-    assert health.ready() == health.live()
+    assert health.liveness_problem() == "Spark has not responded for 61 s (health_timeout: 60 s)"
+    assert health.readiness_problem() == health.liveness_problem()
 
 
 # -- the endpoint
@@ -115,8 +115,8 @@ def test_endpoint_answers_probes_with_a_reason(
         {"job": "mirror", "status": "unavailable", "reason": "the job is starting"},
     )
 
-    health.moved()
-    health.answered()
+    health.note_progress()
+    health.note_response()
     for path in ("/ready", "/health"):
         status, body = get(endpoint.url + path)
         assert (status, json.loads(body)) == (200, {"job": "mirror", "status": "ok"})
@@ -195,9 +195,9 @@ def test_health_timeout_without_metrics_is_reported(caplog: pytest.LogCaptureFix
 def test_metrics_are_those_of_the_summary(endpoint: Endpoint, metrics: JobMetrics) -> None:
     summary = Summary("mirror")
     tally = Tally(summary, metrics=metrics)
-    tally.take([first_report()])
-    tally.take([second_report(), first_report()])  # each counts once
-    metrics.take(summary)
+    tally.add_reports([first_report()])
+    tally.add_reports([second_report(), first_report()])  # each counts once
+    metrics.set_summary(summary)
     metrics.set_tasks(3, 8)
 
     def value(name: str, **labels: str) -> float | None:
@@ -222,7 +222,7 @@ def test_metrics_are_those_of_the_summary(endpoint: Endpoint, metrics: JobMetric
 
 def test_scrape_between_two_reports_has_numbers_that_belong_together(metrics: JobMetrics) -> None:
     summary = Summary("mirror", counts={"sent": 0})
-    metrics.take(summary)
+    metrics.set_summary(summary)
     summary.add(5, 50, 0, {"sent": 5})  # the job is about to change the rest
 
     sent = {"name": "mirror", "outcome": "sent"}
@@ -331,7 +331,7 @@ def test_mistakes_are_a_line_of_json(
 def test_text_of_libraries_and_programs_becomes_messages(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with json_lines("mirror", lambda text: text.replace("geheim", "****")) as log:
+    with log_as_json("mirror", lambda text: text.replace("geheim", "****")) as log:
         log.info("first")
         os.write(2, b"%3|FAIL|rdkafka#consumer-1| geheim\n\n\xff half")
         subprocess.run(["sh", "-c", "echo ' a line' >&2"], check=True)
@@ -352,8 +352,8 @@ def test_text_of_libraries_and_programs_becomes_messages(
 
 def test_job_goes_on_if_nothing_reads_its_log() -> None:
     code = (
-        "import sys; from cykafka.spark.jobs.observing.logs import json_lines\n"
-        "with json_lines('mirror') as log:\n"
+        "import sys; from cykafka.spark.jobs.observing.logs import log_as_json\n"
+        "with log_as_json('mirror') as log:\n"
         "    log.info('lost')\n"
         "    print('text', file=sys.stderr, flush=True)\n"
         "    print('done', flush=True)\n"

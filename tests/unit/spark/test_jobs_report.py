@@ -43,9 +43,9 @@ def test_a_tally_adds_up_micro_batches_each_once() -> None:
     first = report(4, {"a": {"0": 5, "1": 0}}, {"a": {"0": 7, "1": 0}}, records=2, bytes=20)
     second = report(5, {"a": {"0": 7, "1": 0}}, {"a": {"0": 9, "1": 3}}, records=5, bad=2)
 
-    assert tally.take([first])
-    assert tally.take([second, first])
-    assert not tally.take([second])
+    assert tally.add_reports([first])
+    assert tally.add_reports([second, first])
+    assert not tally.add_reports([second])
 
     assert (summary.records, summary.bytes, summary.bad, summary.batches) == (7, 30, 2, 2)
     assert summary.ranges == {("a", 0): (5, 9), ("a", 1): (0, 3)}
@@ -57,8 +57,8 @@ def test_tally_waits_for_the_batch_after_an_idle_report() -> None:
     tally = Tally(summary)
     idle = {"batchId": 3, "numInputRows": 0, "observedMetrics": {}, "sources": []}
 
-    assert not tally.take([idle])
-    assert tally.take([report(3, {"a": {"0": 0}}, {"a": {"0": 1}})])
+    assert not tally.add_reports([idle])
+    assert tally.add_reports([report(3, {"a": {"0": 0}}, {"a": {"0": 1}})])
 
     assert summary.records == 1
 
@@ -69,7 +69,7 @@ def test_tally_merges_counts_of_several_sources() -> None:
     found["observedMetrics"]["cykafka-out"] = {"bad": 1}
     tally = Tally(summary, {0: {"late": 2}})
 
-    tally.take([found])
+    tally.add_reports([found])
 
     assert summary.counts == {"sent": 3, "late": 2}
     assert summary.bad == 1
@@ -91,7 +91,7 @@ def test_progress_reports_the_remaining_records() -> None:
     found = report(0, {"a": {"0": 0}}, {"a": {"0": 1}})
     found["sources"][0]["latestOffset"] = {"a": {"0": 1_001}}
 
-    tally.take([found])
+    tally.add_reports([found])
 
     assert tally.words() == "archive: 1 records, 10 B, 5/s, 1,000 behind"
 
@@ -104,7 +104,7 @@ def test_new_partition_starts_at_the_offset_from_its_brokers() -> None:
         asked.append(partitions)
         return {("b", 0): 1_000_000}
 
-    Tally(summary, None, begins).take(
+    Tally(summary, None, begins).add_reports(
         [report(1, {"a": {"0": 1}}, {"a": {"0": 2}, "b": {"0": 1_000_005, "1": 7}})]
     )
 
@@ -117,8 +117,8 @@ def test_offsets_without_a_record_are_reported() -> None:
     summary = Summary("archive")
     tally = Tally(summary)
 
-    tally.take([report(0, {"a": {"0": 10}}, {"a": {"0": 110}}, records=98)])
-    tally.take([report(1, {"a": {"0": 110}}, {"a": {"0": 111}}, records=1)])
+    tally.add_reports([report(0, {"a": {"0": 10}}, {"a": {"0": 110}}, records=98)])
+    tally.add_reports([report(1, {"a": {"0": 110}}, {"a": {"0": 111}}, records=1)])
 
     assert summary.as_dict()["offsets_without_record"] == 2
     assert "  no record    2 offsets" in summary.lines()
@@ -129,9 +129,9 @@ def test_offsets_without_a_record_are_reported() -> None:
 
 def test_summary_is_readable_text() -> None:
     summary = Summary("mirror", records=1_234, bytes=2048, bad=3, counts={"sent": 1_231})
-    summary.cover("a", 0, 5, 10)
-    summary.cover("a", 0, 10, 12)
-    summary.cover("a", 1, 3, 3)
+    summary.add_range("a", 0, 5, 10)
+    summary.add_range("a", 0, 10, 12)
+    summary.add_range("a", 1, 3, 3)
     summary.seconds = 2.0
 
     text = "\n".join(summary.lines())
@@ -148,7 +148,7 @@ def test_summary_is_readable_text() -> None:
 def test_summary_with_many_partitions_is_shortened_except_in_json(tmp_path: Path) -> None:
     summary = Summary("archive")
     for partition in range(50):
-        summary.cover("a", partition, 0, 1)
+        summary.add_range("a", partition, 0, 1)
 
     assert "and 30 more partitions" in summary.lines()[-1]
     summary.write(str(tmp_path / "s.json"))
@@ -206,7 +206,7 @@ def test_progress_on_a_terminal_is_one_updated_line(monkeypatch: pytest.MonkeyPa
     assert "x" * 40 not in long
     assert long.endswith("…")
 
-    progress.note("a note")
+    progress.print_line("a note")
     progress.show("short")
     progress.clear()
 

@@ -61,9 +61,9 @@ def test_watched_work_returns_its_result_and_raises_its_errors(run: JobRun) -> N
     def fail() -> int:
         raise ZeroDivisionError
 
-    assert run.watched("work", lambda: 5) == 5
+    assert run.watch("work", lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):
-        run.watched("work", fail)
+        run.watch("work", fail)
 
 
 def test_progress_reports_running_tasks(run: JobRun, stream: Terminal) -> None:
@@ -76,7 +76,7 @@ def test_progress_reports_running_tasks(run: JobRun, stream: Terminal) -> None:
             deadline.wait(0.1)
         pytest.fail(stream.getvalue())
 
-    run.watched("work", work)
+    run.watch("work", work)
 
 
 def test_spark_that_does_not_answer_is_not_healthy(run: JobRun) -> None:
@@ -99,9 +99,9 @@ def test_spark_that_does_not_answer_is_not_healthy(run: JobRun) -> None:
     session: Any = Session()
     run.driver = driver = Driver(session)
 
-    run.watched("work", lambda: [driver.asked.acquire(timeout=10) for _ in range(3)])
+    run.watch("work", lambda: [driver.asked.acquire(timeout=10) for _ in range(3)])
 
-    assert run.health.ready() == "the job is starting"  # there was no answer
+    assert run.health.readiness_problem() == "the job is starting"  # there was no answer
 
 
 def test_stop_cancels_running_jobs(run: JobRun) -> None:
@@ -113,7 +113,7 @@ def test_stop_cancels_running_jobs(run: JobRun) -> None:
         raise RuntimeError("cancelled")
 
     with pytest.raises(Stopped, match="work: stopped before it was done"):
-        run.watched("work", work)
+        run.watch("work", work)
 
 
 def test_stop_cancels_jobs_that_start_later(run: JobRun) -> None:
@@ -127,14 +127,14 @@ def test_stop_cancels_jobs_that_start_later(run: JobRun) -> None:
         raise RuntimeError("cancelled")
 
     with pytest.raises(Stopped):
-        run.watched("work", work)
+        run.watch("work", work)
 
 
 def test_work_does_not_start_after_a_stop(run: JobRun) -> None:
     run.stop.ask()
 
     with pytest.raises(Stopped, match="stopped before the start of: counting"):
-        run.watched("counting", lambda: pytest.fail("it was begun"))
+        run.watch("counting", lambda: pytest.fail("it was begun"))
 
 
 def test_work_that_finishes_despite_a_stop_counts(run: JobRun) -> None:
@@ -142,7 +142,7 @@ def test_work_that_finishes_despite_a_stop_counts(run: JobRun) -> None:
         run.stop.ask()
         return 5
 
-    assert run.watched("work", work) == 5
+    assert run.watch("work", work) == 5
 
 
 def test_explicit_settings_override_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,12 +229,12 @@ def test_warnings_of_the_source_are_logged_once(run: JobRun, stream: Terminal) -
     log.file.write(b"26/01/01 WARN Something: else\n" + lost.encode() + b"\nhalf a")
     log.file.flush()
 
-    run.tell("working")
+    run.report_progress("working")
     log.file.write(b" line: failOnDataLoss is false\n" + lost.encode() + b"\n")
     log.file.write(b"/a/cykafka/b.py:182: UserWarning: option kafka.x is left out\n  warn(\n")
     log.file.write(b"/a/other/b.py:182: UserWarning: something else\n")
     log.file.flush()
-    run.tell("working")
+    run.report_progress("working")
 
     half = "half a line: failOnDataLoss is false"
     assert run.summary.warnings == [lost, half, "option kafka.x is left out"]
@@ -252,7 +252,7 @@ def test_log_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> Non
     for number in range(20):
         log.file.write(b"line %d of a log\n" % number)
         log.file.flush()
-        log.look()
+        log.read_warnings()
 
     assert os.fstat(log.file.fileno()).st_size < 120
     assert log.last() == [f"line {number} of a log" for number in range(20)]
@@ -293,7 +293,7 @@ def test_batches_are_paced_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
             yield SimpleNamespace(num_rows=10)
             now += 3.0 if number == 1 else 0.0  # the sink was slow; later batches do not catch up
 
-    taken = list(job_sink.paced(batches(), rate=10.0))
+    taken = list(job_sink.limit_rate(batches(), rate=10.0))
 
     assert len(taken) == 4
     # The last batch is followed by a pause too, because another task may follow it.

@@ -102,7 +102,7 @@ def test_idle_query_and_query_with_new_reports_are_ready(
         def awaitTermination(self, timeout: float) -> None:
             nonlocal now
             if self.waited:
-                found.append(run.health.ready())
+                found.append(run.health.readiness_problem())
             super().awaitTermination(timeout)
             now += 40
 

@@ -12,7 +12,7 @@ from cykafka.spark.jobs.archive.ownership import _same
 from cykafka.spark.jobs.config import table_formats
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS
-from cykafka.spark.jobs.config.partition_by import Expression, of_transform, parse, split
+from cykafka.spark.jobs.config.partition_by import Expression, parse, parse_transform, split
 from cykafka.spark.jobs.problems import ConfigError, explain_error, explain_spark_error
 from cykafka.spark.jobs.run.session import _settings
 from cykafka.spark.jobs.tables.iceberg import _has_aliases
@@ -23,12 +23,12 @@ EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
 @pytest.fixture
 def spark_42(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "_spark", lambda: "4.2.9")
+    monkeypatch.setattr(table_formats, "_spark_version", lambda: "4.2.9")
 
 
 @pytest.fixture
 def spark_43(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_formats, "_spark", lambda: "4.3.0")
+    monkeypatch.setattr(table_formats, "_spark_version", lambda: "4.3.0")
 
 
 def config(**given: Any) -> Any:
@@ -66,7 +66,7 @@ def test_transforms_of_a_table_are_the_expressions(text: str) -> None:
     each = parse(text)
     words = f"{each.function}[{each.number}]" if each.number else each.function
 
-    assert str(of_transform(words, each.column)) == text
+    assert str(parse_transform(words, each.column)) == text
 
 
 @pytest.mark.parametrize(("names", "expected"), [(["id"], False), (["id", "number"], True)])

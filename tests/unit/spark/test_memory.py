@@ -62,7 +62,7 @@ def test_queues_follow_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"a": "b", "queued.max.messages.kbytes": "100"}
     assert fit_to_memory(given, *names) == given  # without a limit
 
-    monkeypatch.setattr(properties, "_room", lambda: 128 << 20)
+    monkeypatch.setattr(properties, "_available_memory", lambda: 128 << 20)
     assert fit_to_memory(given, *names) == {**given, "fetch.max.bytes": str(4 << 20)}
     assert fit_to_memory({}, *names)["queued.max.messages.kbytes"] == "4096"
     assert fit_to_memory({}, "queue.buffering.max.kbytes") == {

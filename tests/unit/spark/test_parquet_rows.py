@@ -19,7 +19,7 @@ from cykafka.spark.jobs.replay.parquet_rows import (  # noqa: E402
     ReplayLimits,
     UnfitFileError,
     UnreadableError,
-    look,
+    describe_file,
     rows_in_order,
 )
 
@@ -61,7 +61,7 @@ def write(path: Path, offsets: Iterable[int], **columns: Any) -> Path:
 
 
 def looked(path: Path, wanted: ReplayLimits | None = None) -> File:
-    found = look(str(path), FOLDERS, wanted or limits())
+    found = describe_file(str(path), FOLDERS, wanted or limits())
     assert found is not None
     return found
 
@@ -95,8 +95,8 @@ def test_the_place_of_records_may_be_in_columns_or_in_folders(tmp_path: Path) ->
     path = str(write(tmp_path / "a.parquet", range(3), partition=partitions(4, 3), topic=topics))
     bare = str(write(tmp_path / "b.parquet", range(3), partition=None))
 
-    by_columns = look(path, {}, limits())
-    by_folders = look(bare, {"topic": "007", "partition": "4"}, limits())
+    by_columns = describe_file(path, {}, limits())
+    by_folders = describe_file(bare, {"topic": "007", "partition": "4"}, limits())
 
     for found in (by_columns, by_folders):
         assert found is not None
@@ -111,7 +111,7 @@ def test_a_file_may_have_one_record(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_has_nothing(tmp_path: Path) -> None:
-    assert look(str(write(tmp_path / "a.parquet", [])), FOLDERS, limits()) is None
+    assert describe_file(str(write(tmp_path / "a.parquet", [])), FOLDERS, limits()) is None
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,16 @@ def test_other_files_are_unfit(tmp_path: Path, columns: dict[str, Any], words: s
     path = write(tmp_path / "a.parquet", columns.pop("offsets", range(3)), **columns)
 
     with pytest.raises(UnfitFileError, match=words):
-        look(str(path), FOLDERS, limits())
+        describe_file(str(path), FOLDERS, limits())
 
 
 def test_a_column_that_is_also_a_folder_is_unfit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", range(3))
 
     with pytest.raises(UnfitFileError, match="column key"):
-        look(str(path), {**FOLDERS, "key": "k"}, limits())
+        describe_file(str(path), {**FOLDERS, "key": "k"}, limits())
     with pytest.raises(UnfitFileError, match="without a topic"):
-        look(str(path), {"topic": "__HIVE_DEFAULT_PARTITION__"}, limits())
+        describe_file(str(path), {"topic": "__HIVE_DEFAULT_PARTITION__"}, limits())
 
 
 @pytest.mark.parametrize("element", ["element", "array", "item"])

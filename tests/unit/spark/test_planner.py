@@ -249,8 +249,8 @@ class Silent(Fake):
 
     def poll(self, timeout: float) -> None:
         assert self.opened is not None
-        self.opened._complain(self.complaint)
-        self.opened._complain(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        self.opened._keep_error(self.complaint)
+        self.opened._keep_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
 
 
 @pytest.mark.parametrize("code", [KafkaError._AUTHENTICATION, KafkaError._SSL])
@@ -280,10 +280,10 @@ def test_silent_brokers_time_out_after_a_minute_with_the_cause(
 
 def test_connection_errors_count_until_brokers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     planner = planned(Fake({"a": 1}))
-    planner.brokers._complain(KafkaError(KafkaError._AUTHENTICATION))
-    assert planner.brokers.hopeless() is not None
+    planner.brokers._keep_error(KafkaError(KafkaError._AUTHENTICATION))
+    assert planner.brokers.persistent_error() is not None
     planner.partitions()
-    assert planner.brokers.hopeless() is None
+    assert planner.brokers.persistent_error() is None
 
 
 def test_group_of_the_driver_has_the_prefix() -> None:

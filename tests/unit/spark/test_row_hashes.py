@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from typing import Any
 
@@ -12,6 +11,8 @@ from hypothesis import strategies as st
 from repeated import examples
 
 pa = pytest.importorskip("pyarrow", reason="the group spark is not installed")
+
+import xxhash  # noqa: E402
 
 from cykafka.spark.sink import row_hashes  # noqa: E402
 from cykafka.spark.sink.row_hashes import MODULUS, hash_rows  # noqa: E402
@@ -118,10 +119,10 @@ def test_hash_of_a_row_is_defined() -> None:
 
     found = hash_rows(batch([{**row, "headers": headers}]), *NAMES)
 
-    assert found == int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
-    assert hash_rows(batch([{**row, "headers": headers}]), None, "value") == int.from_bytes(
-        hashlib.sha256(b"-:1:v").digest()[:8], "big"
-    )
+    assert found == xxhash.xxh3_64_intdigest(text)
+    assert found == 11613394890637284653
+    only_value = hash_rows(batch([{**row, "headers": headers}]), None, "value")
+    assert only_value == xxhash.xxh3_64_intdigest(b"-:1:v")
 
 
 def test_rows_of_a_part_of_an_array_are_hashed() -> None:

@@ -132,7 +132,7 @@ def task(
 def run(made: worker._RangesTask) -> None:
     while len(made.wanted):
         if len(made.next_batch()):
-            made.moved()
+            made.restart_timeout()
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])
@@ -216,7 +216,7 @@ def test_timeout_error_has_the_last_other_error(monkeypatch: pytest.MonkeyPatch)
 def test_failed_login_in_a_worker_raises_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     def complain(fake: Fake, given: Any) -> None:
         assert fake.opened is not None
-        fake.opened._complain(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
+        fake.opened._keep_error(KafkaError(KafkaError._AUTHENTICATION, "no such user"))
 
     # While records arrive, the failing broker may be one that the task does not need.
     fake = Fake(complain, read_to(3), *[nothing] * 40, read_to(20))
@@ -241,9 +241,9 @@ def test_metadata_of_many_topics_is_requested_at_once(monkeypatch: pytest.Monkey
     fake = Fake()
     made = task(fake, monkeypatch)
     assert fake.asked == ["a"]
-    made._know([PartitionRange(name, 1, 0, 5) for name in ("b", *map(str, range(8)))])
+    made._request_metadata([PartitionRange(name, 1, 0, 5) for name in ("b", *map(str, range(8)))])
     assert fake.asked == ["a", None, *map(str, range(8))]  # the topics missing from the list
-    made._know([PartitionRange("b", 1, 0, 5), PartitionRange("7", 0, 0, 5)])
+    made._request_metadata([PartitionRange("b", 1, 0, 5), PartitionRange("7", 0, 0, 5)])
     assert len(fake.asked) == 10
 
 

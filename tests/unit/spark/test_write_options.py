@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -241,3 +242,9 @@ def test_options_are_pickled_and_do_not_print_secrets() -> None:
     assert "hush" not in repr(options)
     assert "topic='t'" in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_transactions_need_xxhash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xxhash", None)  # as if it were not installed
+    words = refusal(stream=True, transactional="true", transactionalIdPrefix="x")
+    assert "needs the package xxhash on the driver and on every executor" in words

@@ -73,7 +73,8 @@ cdef class TokenSource:
     cdef int refresh(self, rd_kafka_t *rk, str config) except -1:
         try:
             _set_token(rk, self._callback(config))
-            self._failure = None
+            # An error that no call has raised is over. librdkafka has reported it.
+            self._failure = self._raised = None
         except BaseException as failure:
             self._failure = self._raised = failure
             # librdkafka retries in 10 s.

@@ -75,7 +75,7 @@ class Outcomes:
         """what failed, per group or partition without a result; None for other failures"""
         self._shown = shown
 
-    def of(self, action: str, future: Future[_T], about: _About = None) -> _T | None:
+    def wait_for(self, action: str, future: Future[_T], about: _About = None) -> _T | None:
         """Return a future's result, or None if it failed.
 
         Parameters
@@ -92,23 +92,23 @@ class Outcomes:
             self.fail(action, reason(error), about)
             return None
 
-    def succeeded(
+    def wait_for_all(
         self,
         action: str,
         futures: Mapping[_K, Future[Any]],
         shown: Callable[[_K], str] = str,
     ) -> list[_K]:
-        """Return the keys whose futures succeed. `of` prints the failures."""
+        """Return the keys whose futures succeed. `wait_for` prints the failures."""
         done = []
         for key, future in futures.items():
             failures = self.failures
-            self.of(f"{action} {shown(key)}", future)
+            self.wait_for(f"{action} {shown(key)}", future)
             if self.failures == failures:
                 done.append(key)
         return done
 
     def fail(self, action: str, why: str, about: _About = None) -> None:
-        """Note that an action failed, and why. `about` is described in `of`."""
+        """Note that an action failed, and why. `about` is described in `wait_for`."""
         self.failures += 1
         words, lacking = about or (f"cannot {action}", None)
         self.errors.setdefault(lacking, []).append(f"{words}: {why}")
@@ -194,7 +194,7 @@ class Cluster:
         futures = self.admin.describe_topics(
             TopicCollection(list(names)), request_timeout=self.timeout
         )
-        answers = (outcomes.of(f"describe topic {name}", futures[name]) for name in names)
+        answers = (outcomes.wait_for(f"describe topic {name}", futures[name]) for name in names)
         return [answer for answer in answers if answer is not None]
 
     def offsets(

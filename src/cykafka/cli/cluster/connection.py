@@ -247,11 +247,11 @@ class Brokers:
 
     def _made(self, cls: type[_Client], properties: Mapping[str, Any]) -> _Client:
         try:
-            return cls({**self.config, **properties, "error_cb": self.hear})  # type: ignore[call-arg]
+            return cls({**self.config, **properties, "error_cb": self.keep_error})  # type: ignore[call-arg]
         except (KafkaException, ValueError, TypeError) as error:
             raise UsageError(reason(error)) from None
 
-    def hear(self, error: KafkaError) -> None:
+    def keep_error(self, error: KafkaError) -> None:
         """Remember a connection error; an ``error_cb``."""
         # An error about one broker contains the cause. An error about all brokers does not.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -286,7 +286,7 @@ class Brokers:
                     raise
             patience *= 2
             with suppress(IllegalStateException):  # a share consumer without a subscription
-                client.poll(0)  # runs hear()
+                client.poll(0)  # runs keep_error()
             final = self.heard is not None and self.heard.code() in _FINAL
             if final or time.monotonic() >= deadline:
                 raise self.unreachable()

@@ -119,7 +119,7 @@ def describe_groups(
         return {}
     futures = cluster.admin.describe_consumer_groups(list(groups), request_timeout=cluster.timeout)
     answers = {
-        name: outcomes.of(f"describe group {name}", future, ("no members", name))
+        name: outcomes.wait_for(f"describe group {name}", future, ("no members", name))
         for name, future in futures.items()
     }
     return {name: answer for name, answer in answers.items() if answer is not None}
@@ -147,7 +147,9 @@ def _committed(
     }
     found: dict[str, dict[TopicPartition, int | None]] = {}
     for name, future in futures.items():
-        answer = outcomes.of(f"list the offsets of group {name}", future, ("no offsets", name))
+        answer = outcomes.wait_for(
+            f"list the offsets of group {name}", future, ("no offsets", name)
+        )
         if answer is None:
             continue
         offsets = found[name] = {}

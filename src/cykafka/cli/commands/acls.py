@@ -239,11 +239,11 @@ def list_(
     wanted = filters(resources, chosen)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        rules = _found(cluster, wanted, outcomes)
+        rules = _find_rules(cluster, wanted, outcomes)
     return outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
 
 
-def _found(
+def _find_rules(
     cluster: Cluster, wanted: Sequence[AclBindingFilter], outcomes: Outcomes
 ) -> list[AclBinding]:
     """Return the rules that filters select, sorted and unique."""
@@ -251,7 +251,9 @@ def _found(
         cluster.admin.describe_acls(selection, request_timeout=cluster.timeout)
         for selection in wanted
     ]
-    return sorted({rule for future in futures for rule in outcomes.of("list rules", future) or ()})
+    return sorted(
+        {rule for future in futures for rule in outcomes.wait_for("list rules", future) or ()}
+    )
 
 
 @acls.command
@@ -299,7 +301,7 @@ def create(
     with administration(connection) as cluster:
         if not dry_run:
             futures = cluster.admin.create_acls(rules, request_timeout=cluster.timeout)
-            rules = outcomes.succeeded("create the rule:", futures, _line)
+            rules = outcomes.wait_for_all("create the rule:", futures, _line)
     return outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
 
 
@@ -332,14 +334,14 @@ def delete(
     need_consent("delete rules", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        rules = _found(cluster, wanted, outcomes)
+        rules = _find_rules(cluster, wanted, outcomes)
         if rules and not dry_run:
             confirm(f"delete {counted(len(rules), 'rule')}", map(_line, rules), yes=yes)
-            rules = _deleted(cluster, rules, outcomes)
+            rules = _delete_rules(cluster, rules, outcomes)
     return outcomes.show(_COLUMNS, map(_row, rules), as_json=json)
 
 
-def _deleted(
+def _delete_rules(
     cluster: Cluster, rules: Sequence[AclBinding], outcomes: Outcomes
 ) -> list[AclBinding]:
     """Delete exactly these rules, even if more match by now; return the deleted rules."""
@@ -358,7 +360,7 @@ def _deleted(
         return []
     futures = cluster.admin.delete_acls(list(exact), request_timeout=cluster.timeout)
     answers = [
-        outcomes.of(f"delete the rule: {_line(exact[selection])}", future)
+        outcomes.wait_for(f"delete the rule: {_line(exact[selection])}", future)
         for selection, future in futures.items()
     ]
     return sorted({rule for answer in answers for rule in answer or ()})

@@ -149,7 +149,7 @@ def measure(
     outcomes = Outcomes()
     with (
         administration(connection) as cluster,
-        _used(cluster, topic, partitions, replication_factor, outcomes) as name,
+        _open_topic(cluster, topic, partitions, replication_factor, outcomes) as name,
     ):
         starts = {partition: begin for partition, (begin, _) in _ends(cluster, name).items()}
         if "produce" in phases:
@@ -158,13 +158,13 @@ def measure(
         if "consume" in phases:
             results.append(_consume(cluster, name, starts, records, quiet))
         if "round-trip" in phases:
-            results.append(_round_trips(cluster, name, round_trips, size, quiet))
+            results.append(_measure_round_trips(cluster, name, round_trips, size, quiet))
     show(_COLUMNS, [result.row() for result in results], as_json=json)
     return outcomes.status
 
 
 @contextmanager
-def _used(
+def _open_topic(
     cluster: Cluster,
     topic: str | None,
     partitions: int,
@@ -199,7 +199,7 @@ def _used(
 def _delete(cluster: Cluster, name: str, outcomes: Outcomes) -> None:
     deleted = cluster.admin.delete_topics([name], request_timeout=cluster.timeout)[name]
     try:
-        outcomes.of(f"delete topic {name}", deleted)
+        outcomes.wait_for(f"delete topic {name}", deleted)
     except KeyboardInterrupt:
         outcomes.fail(f"delete topic {name}", "interrupted; use cykafka topics delete")
         raise
@@ -306,7 +306,7 @@ def _consume(
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         finished.add(message.partition())
                     else:
-                        _refuse(error)
+                        _raise_permanent(error)
                 if batch:
                     heard = time.monotonic()
                     count = sum(map(len, filter(None, batch.values())))
@@ -328,12 +328,14 @@ def _consumer(cluster: Cluster, **properties: object) -> Consumer:
     return cluster.brokers.consumer(**settings)
 
 
-def _refuse(error: KafkaError | None) -> None:
+def _raise_permanent(error: KafkaError | None) -> None:
     if error is not None and not error.retriable():
         raise Failed(error.str())
 
 
-def _round_trips(cluster: Cluster, name: str, count: int, size: int, quiet: bool) -> Result:
+def _measure_round_trips(
+    cluster: Cluster, name: str, count: int, size: int, quiet: bool
+) -> Result:
     result = Result("round-trip")
     meter = Meter("round-trip", count, shown=not quiet)
     partition = TopicPartition(name, 0)
@@ -390,7 +392,7 @@ def _await_record(
         if failures:
             raise Failed(f"a record was not delivered: {failures[0].str()}")
         if message is not None and message.error() is not None:
-            _refuse(message.error())
+            _raise_permanent(message.error())
         elif message is not None and message.key() == key:
             return
         if time.monotonic() >= deadline:

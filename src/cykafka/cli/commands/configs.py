@@ -167,7 +167,7 @@ def describe_all(
             [resource], request_timeout=cluster.timeout
         )[resource]
     entries = {
-        name: outcomes.of(f"describe the configuration of {kind} {name}", future)
+        name: outcomes.wait_for(f"describe the configuration of {kind} {name}", future)
         for name, future in futures.items()
     }
     return {name: found for name, found in entries.items() if found is not None}

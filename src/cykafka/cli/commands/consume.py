@@ -20,7 +20,7 @@ from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOption
 from cykafka.cli.records import line_formats
 from cykafka.cli.records.line_formats import Format
 from cykafka.cli.records.places import Place, parse_place, spans
-from cykafka.cli.records.reading import Member, follow, to_the_end
+from cykafka.cli.records.reading import Member, follow, read_to_end
 from cykafka.cli.records.sharing import ShareMember
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
@@ -134,7 +134,7 @@ def consume(
     else:
         consumer = brokers.consumer(**_properties(options, start, brokers))
     try:
-        partitions = _known(brokers, consumer, topics, wanted, options.group is not None)
+        partitions = _find_partitions(brokers, consumer, topics, wanted, options.group is not None)
         member: Member | ShareMember | None = None
         total = None
         if isinstance(consumer, ShareConsumer):
@@ -147,7 +147,7 @@ def consume(
             parts = spans(consumer, partitions, start, until, brokers.timeout, _warn)
             if until is not None:
                 total = sum(part.end - part.start for part in parts)
-            batches = (follow if until is None else to_the_end)(consumer, parts)
+            batches = (follow if until is None else read_to_end)(consumer, parts)
         # A pipe may lead to a program that prints to the same terminal.
         to_a_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
         meter = Meter(", ".join(topics), total, shown=to_a_file and not options.quiet)
@@ -273,7 +273,7 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
     return form, b"\n" if end is None else end
 
 
-def _known(
+def _find_partitions(
     brokers: Brokers,
     consumer: Consumer | ShareConsumer,
     topics: Iterable[str],
@@ -337,7 +337,7 @@ def _print_all(
                 count = len(lines)
                 size = _write(lines, terminator)
                 if member is not None:
-                    member.printed(batch if used == len(batch) else batch[:used])
+                    member.note_printed(batch if used == len(batch) else batch[:used])
                 done += used
                 meter.add(count, size, done)
             if left is not None:

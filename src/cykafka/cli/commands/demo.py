@@ -20,7 +20,7 @@ from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOption
 from cykafka.cli.records.chunks import STANDARD_INPUT, BadLines, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.places import Place, spans
-from cykafka.cli.records.reading import to_the_end
+from cykafka.cli.records.reading import read_to_end
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
 from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
@@ -101,7 +101,7 @@ def demo(
     verifier = Verifier()
     with ExitStack() as stack:
         if "bootstrap.servers" not in config:
-            config["bootstrap.servers"] = _started(topic, options, stack)
+            config["bootstrap.servers"] = _start_brokers(topic, options, stack)
         brokers = _brokers(config, connection)
         brokers.tell = meter.warn
         producer = brokers.producer()
@@ -168,7 +168,7 @@ def _objects(source: Input, options: DemoOptions) -> Iterator[Chunk]:
         raise UsageError(str(error)) from None
 
 
-def _started(topic: str, options: DemoOptions, stack: ExitStack) -> str:
+def _start_brokers(topic: str, options: DemoOptions, stack: ExitStack) -> str:
     """Start brokers, which run until the stack ends, and return their addresses."""
     from cykafka.testing import KafkaCluster, KafkaClusterError, MockCluster
 
@@ -269,7 +269,7 @@ class _RoundTrips:
         ]
         batches = []
         began = heard = time.perf_counter()
-        for batch in to_the_end(self._consumer, parts):
+        for batch in read_to_end(self._consumer, parts):
             batches.append(batch)
             if len(batch):
                 heard = time.perf_counter()

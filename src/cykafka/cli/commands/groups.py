@@ -392,7 +392,7 @@ def delete(
             ]
             confirm(f"delete {counted(len(found), 'group')}", losses, yes=yes)
             futures = cluster.admin.delete_consumer_groups(found, request_timeout=cluster.timeout)
-            found = outcomes.succeeded("delete group", futures)
+            found = outcomes.wait_for_all("delete group", futures)
     outcome = "would be deleted" if dry_run else "deleted"
     rows = [(name, counts[name], outcome) for name in found]
     return outcomes.show(("group", "offsets", "outcome"), rows, as_json=json)
@@ -442,7 +442,7 @@ def delete_offsets(
             future = cluster.admin.delete_consumer_group_offsets(
                 request, request_timeout=cluster.timeout
             )[group]
-            answer = outcomes.of(f"delete offsets of group {group}", future)
+            answer = outcomes.wait_for(f"delete offsets of group {group}", future)
             chosen = _without_errors(answer, group, outcomes)
     outcome = "would be deleted" if dry_run else "deleted"
     rows = [

@@ -278,7 +278,7 @@ def _commit(cluster: Cluster, group: str, moves: list[Move], outcomes: Outcomes)
     future = cluster.admin.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=cluster.timeout
     )[group]
-    answer = outcomes.of(f"reset group {group}", future)
+    answer = outcomes.wait_for(f"reset group {group}", future)
     errors = {
         partition: partition.error for partition in (answer and answer.topic_partitions) or ()
     }

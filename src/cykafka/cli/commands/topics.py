@@ -105,7 +105,7 @@ def describe(
         names = cluster.topics(patterns, internal or under_replicated)
         found = cluster.descriptions(names, outcomes)
         if under_replicated:
-            found = [topic for topic in found if _behind(topic)]
+            found = [topic for topic in found if _unhealthy_partitions(topic)]
         led = [
             TopicPartition(topic.name, partition.id)
             for topic in found
@@ -117,7 +117,7 @@ def describe(
     for number, topic in enumerate(found):
         if number and not json:
             print()
-        behind = _behind(topic)
+        behind = _unhealthy_partitions(topic)
         own = {entry.name: shown(entry) for entry in own_entries(configs.get(topic.name, {}))}
         rows = [
             (
@@ -167,7 +167,7 @@ def _replication(topic: TopicDescription) -> int:
     return max((len(partition.replicas) for partition in topic.partitions), default=0)
 
 
-def _behind(topic: TopicDescription) -> set[int]:
+def _unhealthy_partitions(topic: TopicDescription) -> set[int]:
     """Return the partitions with replicas that are not in sync, or without a leader."""
     return {
         partition.id
@@ -275,7 +275,7 @@ def delete(
             futures = cluster.admin.delete_topics(
                 found, request_timeout=cluster.timeout, operation_timeout=cluster.timeout
             )
-            found = outcomes.succeeded("delete topic", futures)
+            found = outcomes.wait_for_all("delete topic", futures)
     outcome = "would be deleted" if dry_run else "deleted"
     return outcomes.show(("topic", "outcome"), [(name, outcome) for name in found], as_json=json)
 
@@ -344,7 +344,7 @@ def alter(
             operation_timeout=cluster.timeout,
             validate_only=dry_run,
         )
-        added = outcomes.succeeded("add partitions to topic", futures)
+        added = outcomes.wait_for_all("add partitions to topic", futures)
         rows = [(name, present[name], partitions) for name in added]
     return outcomes.show(("topic", "before", "after"), rows, as_json=json)
 
@@ -472,7 +472,7 @@ def delete_records(
                 operation_timeout=cluster.timeout,
             )
             answers = {
-                partition: outcomes.of(f"delete records of {name_of(partition)}", future)
+                partition: outcomes.wait_for(f"delete records of {name_of(partition)}", future)
                 for partition, future in futures.items()
             }
             kept = {

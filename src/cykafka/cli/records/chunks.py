@@ -174,7 +174,7 @@ class Input:
                 raise UsageError(f"cannot read {path}: {error.strerror}") from None
             if stat.S_ISDIR(status.st_mode):
                 raise UsageError(f"cannot read {path}: it is a directory; name its files")
-            known = stat.S_ISREG(status.st_mode) and not self._packed(path)
+            known = stat.S_ISREG(status.st_mode) and not self._is_packed(path)
             total = total + status.st_size if known and total is not None else None
         return total
 
@@ -241,13 +241,13 @@ class Input:
     def _blocks(self, path: Path) -> Iterator[bytes]:
         """Yield the file's data as soon as it is available, until a signal."""
         try:
-            if self._packed(path):
+            if self._is_packed(path):
                 with _unpacked(path) as member:
                     while block := member.read(_BLOCK):
                         yield block
                 return
             with _opened(path) as file:
-                while self.interrupts.readable(file, self.meanwhile):
+                while self.interrupts.wait_readable(file, self.meanwhile):
                     block = os.read(file, _BLOCK)
                     if not block:
                         return
@@ -257,7 +257,7 @@ class Input:
         except _UNPACK_ERRORS as error:
             raise Failed(f"cannot read {_name(path)}: {error}") from None
 
-    def _packed(self, path: Path) -> bool:
+    def _is_packed(self, path: Path) -> bool:
         return self.unpack and path.suffix.lower() in (".gz", ".zip")
 
     def _pieces(self, path: Path, delimiter: bytes) -> Iterator[_Lines]:

@@ -150,18 +150,18 @@ def parse(line: bytes) -> Any:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError("an object has two members with the same name")
     return members
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_no_twins)
+_decoder = json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 

@@ -11,7 +11,7 @@ from cykafka.cli.terminal.failures import Failed
 from cykafka.cli.terminal.texts import name_of
 from cykafka.internal import Ranges, commit_within, consume_ranges
 
-__all__ = ["Member", "follow", "to_the_end"]
+__all__ = ["Member", "follow", "read_to_end"]
 
 _BATCH = 10_000
 _BATCH_BYTES = 16 << 20
@@ -31,7 +31,7 @@ _PASSING = (
 _WITHOUT_GROUP = (*_PASSING, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
-def to_the_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
+def read_to_end(consumer: Consumer, parts: Sequence[Span]) -> Iterator[MessageBatch]:
     """Yield the records in parts of partitions; a batch, maybe empty, at least every 0.1 s.
 
     The consumer has ``enable.partition.eof``.
@@ -113,7 +113,7 @@ class Member:
             self._ended.update(_check(batch, _PASSING))
             yield batch
 
-    def printed(self, batch: MessageBatch) -> None:
+    def note_printed(self, batch: MessageBatch) -> None:
         """Note that the command printed records; `batches` and `finish` commit them."""
         for partition in batch.positions():
             self._printed[partition.topic, partition.partition] = partition

@@ -63,7 +63,7 @@ class ShareMember:
             self._consumer.acknowledge(batch, AcknowledgeType.RELEASE)
             yield batch
 
-    def printed(self, batch: MessageBatch) -> None:
+    def note_printed(self, batch: MessageBatch) -> None:
         """Accept records that the command has printed. The next poll sends it."""
         self._consumer.acknowledge(batch)
 

@@ -59,7 +59,7 @@ class Interrupts:
         self.requested = True
         self.since = time.monotonic()
 
-    def readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    def wait_readable(self, file: int, meanwhile: Callable[[], object] = lambda: None) -> bool:
         """Wait until a file is readable. Returns False if a signal comes first.
 
         Parameters
@@ -78,7 +78,7 @@ class Interrupts:
         return False
 
     def pause(self, seconds: float, meanwhile: Callable[[], object]) -> bool:
-        """Wait. Returns False if a signal ends the wait. Calls `meanwhile` like `readable`."""
+        """Wait. Returns False if a signal ends the wait. `meanwhile`: see `wait_readable`."""
         deadline = time.monotonic() + seconds
         while not self.requested and (left := deadline - time.monotonic()) > 0:
             ready, _, _ = select.select(self._wakeups, [], [], min(left, _TICK_S))

@@ -87,20 +87,20 @@ class OpenConsumer:
         self.known: dict[str, int] = {}
         self.reading = False
         config = fit_to_memory(config, "queued.max.messages.kbytes", "fetch.max.bytes")
-        self.consumer = make({**config, "error_cb": self._complain})
+        self.consumer = make({**config, "error_cb": self._keep_error})
 
-    def _complain(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         # "All brokers are down" must not replace the error that states the reason.
         if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.complaint = error
 
-    def forget(self) -> None:
+    def forget_errors(self) -> None:
         """Drop the connection errors so far. This polls, so do not call it while partitions are
         assigned."""
         self.consumer.poll(0)
         self.complaint = None
 
-    def hopeless(self) -> KafkaError | None:
+    def persistent_error(self) -> KafkaError | None:
         """Return the complaint if it persists, so that waiting does not help."""
         return self.complaint if self.complaint and self.complaint.code() in HOPELESS else None
 
@@ -137,11 +137,11 @@ class OpenConsumer:
                 if error.code() not in _NO_ANSWER or time.monotonic() < until - 0.05:
                     raise
                 # A broker that is just shutting down may cause one such error: try a second time.
-                hopeless = self.hopeless() if wait > FIRST_S else None
-                if hopeless is not None or until >= deadline:
-                    raise NoAnswerError(self._explained(hopeless or error)) from None
+                persistent = self.persistent_error() if wait > FIRST_S else None
+                if persistent is not None or until >= deadline:
+                    raise NoAnswerError(self._explained(persistent or error)) from None
             else:
-                self.forget()
+                self.forget_errors()
                 return answer
             wait *= 2
 
@@ -215,7 +215,7 @@ def borrow_consumer(config: ClientConfig) -> Iterator[OpenConsumer]:
     mine = _kept.pop(key, None) or OpenConsumer(config)
     in_order = False
     try:
-        mine.forget()
+        mine.forget_errors()
         with suppress(GeneratorExit):  # Spark needs no more rows
             yield mine
         mine.unassign()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from cykafka import KafkaError, KafkaException, Producer
 from cykafka.spark.clients.properties import fit_to_memory
 
-__all__ = ["Borrowed", "PartitionCounts", "ProducerPool", "keeping", "take"]
+__all__ = ["Borrowed", "PartitionCounts", "ProducerPool", "borrow_producer", "return_producer"]
 
 # Producers that stay open in a worker. Each has one connection and one thread per broker.
 MAX_OPEN = 8
@@ -73,10 +73,10 @@ class Borrowed:
         self.spent = False
         self._armed = False
         config = fit_to_memory(config, "queue.buffering.max.kbytes")
-        self.producer = Producer({**config, "error_cb": self._complain})
+        self.producer = Producer({**config, "error_cb": self._keep_error})
         self.counts = PartitionCounts(self.producer)
 
-    def _complain(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         # "All brokers are down" must not replace the error that states the reason.
         if self.complaint is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.complaint = error
@@ -113,11 +113,11 @@ class ProducerPool:
         self._pid = os.getpid()
         self._open: list[tuple[frozenset[tuple[str, str]], Borrowed]] = []
 
-    def take(self, config: Mapping[str, str]) -> Borrowed:
-        """Lend a producer with this configuration. Return it with `keeping`."""
+    def borrow_producer(self, config: Mapping[str, str]) -> Borrowed:
+        """Lend a producer with this configuration. Return it with `return_producer`."""
         key = frozenset(config.items())
         with self._lock:
-            self._forget_the_parents()
+            self._drop_inherited()
             found = next((pair for pair in self._open if pair[0] == key), None)
             if found is not None:
                 self._open.remove(found)
@@ -126,7 +126,7 @@ class ProducerPool:
         return borrowed
 
     @contextmanager
-    def keeping(self, config: Mapping[str, str], borrowed: Borrowed) -> Iterator[None]:
+    def return_producer(self, config: Mapping[str, str], borrowed: Borrowed) -> Iterator[None]:
         """Take the producer back after the block. If the block raises, close the producer."""
         try:
             yield
@@ -145,7 +145,7 @@ class ProducerPool:
     def close(self) -> None:
         """Close the producers in the pool."""
         with self._lock:
-            self._forget_the_parents()
+            self._drop_inherited()
             left, self._open = self._open, []
         for _, borrowed in left:
             borrowed.discard()
@@ -153,7 +153,7 @@ class ProducerPool:
     def __len__(self) -> int:
         return len(self._open)
 
-    def _forget_the_parents(self) -> None:
+    def _drop_inherited(self) -> None:
         # A forked child can neither use nor close the handles it inherits.
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -174,5 +174,5 @@ def _abort(borrowed: Borrowed, config: Mapping[str, str]) -> bool:
 
 
 _pool = ProducerPool()
-take = _pool.take
-keeping = _pool.keeping
+borrow_producer = _pool.borrow_producer
+return_producer = _pool.return_producer

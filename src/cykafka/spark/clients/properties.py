@@ -341,7 +341,7 @@ def fit_to_memory(config: Mapping[str, str], *names: str) -> dict[str, str]:
     MemoryError
         Too little memory is left.
     """
-    room = _room()
+    room = _available_memory()
     if room is None:
         return dict(config)
     if room < _LEAST:
@@ -360,7 +360,7 @@ def fit_to_memory(config: Mapping[str, str], *names: str) -> dict[str, str]:
     return {**config, **smaller}
 
 
-def _room() -> int | None:
+def _available_memory() -> int | None:
     """Return the bytes that this process may still allocate, or None without a limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:

@@ -45,10 +45,10 @@ def security_properties(given: dict[str, str]) -> tuple[dict[str, str], dict[str
     config: dict[str, str] = {}
     jaas = rest.pop("sasl.jaas.config", None)
     if jaas is not None:
-        config.update(_sasl(jaas, rest))
+        config.update(_translate_sasl(jaas, rest))
     _check_unsecured_token(rest)
-    _truststore(rest, config)
-    _keystore(rest, config)
+    _translate_truststore(rest, config)
+    _translate_keystore(rest, config)
     if rest.get("ssl.endpoint.identification.algorithm") == "":
         config["ssl.endpoint.identification.algorithm"] = "none"  # as Java spells it
         del rest["ssl.endpoint.identification.algorithm"]
@@ -58,7 +58,7 @@ def security_properties(given: dict[str, str]) -> tuple[dict[str, str], dict[str
 # -- SASL
 
 
-def _sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
+def _translate_sasl(text: str, rest: dict[str, str]) -> dict[str, str]:
     module, options = _jaas_entry(text)
     kind = _MODULES.get(module) or _MODULES.get(module.replace("kafkashaded.", "", 1))
     if kind is None:
@@ -127,24 +127,24 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v
 
 def _jaas_entry(text: str) -> tuple[str, dict[str, str]]:
     """Return the login module and the options in a client's JAAS configuration (one entry)."""
-    take = _taker(text)
-    module = take("the name of a login module", signs=False)
-    if take("a flag", signs=False).lower() not in _FLAGS:
+    next_token = _token_reader(text)
+    module = next_token("the name of a login module", signs=False)
+    if next_token("a flag", signs=False).lower() not in _FLAGS:
         raise _malformed(f"after the login module comes one of {', '.join(_FLAGS)}")
     options: dict[str, str] = {}
-    while (key := take('an option or ";"')) != ";":
-        if key == "=" or take('"="') != "=":
+    while (key := next_token('an option or ";"')) != ";":
+        if key == "=" or next_token('"="') != "=":
             raise _malformed('options are written as name="value"')
-        options[key] = take(f"the value of {key}", signs=False)
-    if take("", last=True):
+        options[key] = next_token(f"the value of {key}", signs=False)
+    if next_token("", last=True):
         raise _malformed("it has more than one entry, or text after the ;")
     return module, options
 
 
-def _taker(text: str) -> Callable[..., str]:
+def _token_reader(text: str) -> Callable[..., str]:
     place = 0
 
-    def take(wanted: str, *, signs: bool = True, last: bool = False) -> str:
+    def next_token(wanted: str, *, signs: bool = True, last: bool = False) -> str:
         nonlocal place
         while place < len(text):
             match = _TOKENS.match(text, place)
@@ -164,7 +164,7 @@ def _taker(text: str) -> Callable[..., str]:
             return ""
         raise _malformed(f'{wanted} is missing: it ends with ";"')
 
-    return take
+    return next_token
 
 
 def _unescaped(text: str) -> str:
@@ -187,7 +187,7 @@ def _malformed(words: str) -> ValueError:
 # -- TLS
 
 
-def _truststore(rest: dict[str, str], config: dict[str, str]) -> None:
+def _translate_truststore(rest: dict[str, str], config: dict[str, str]) -> None:
     kind = _store_type(rest, "truststore", ("certificates",))
     location = rest.pop("ssl.truststore.location", None)
     certificates = rest.pop("ssl.truststore.certificates", None)
@@ -196,13 +196,13 @@ def _truststore(rest: dict[str, str], config: dict[str, str]) -> None:
         return
     if kind != "PEM":
         raise _only_jvm("truststore", kind)
-    _no_password(password, "truststore")
-    _one_of(location, certificates, "truststore", "certificates")
+    _refuse_password(password, "truststore")
+    _refuse_both(location, certificates, "truststore", "certificates")
     _put(config, rest, "ssl.ca.location", location)
     _put(config, rest, "ssl.ca.pem", certificates)
 
 
-def _keystore(rest: dict[str, str], config: dict[str, str]) -> None:
+def _translate_keystore(rest: dict[str, str], config: dict[str, str]) -> None:
     kind = _store_type(rest, "keystore", ("certificate.chain", "key"))
     location = rest.pop("ssl.keystore.location", None)
     chain = rest.pop("ssl.keystore.certificate.chain", None)
@@ -217,8 +217,8 @@ def _keystore(rest: dict[str, str], config: dict[str, str]) -> None:
         return
     if kind != "PEM":
         raise _only_jvm("keystore", kind)
-    _no_password(password, "keystore", "; the key's is kafka.ssl.key.password")
-    _one_of(location, chain or key, "keystore", "certificate.chain and .key")
+    _refuse_password(password, "keystore", "; the key's is kafka.ssl.key.password")
+    _refuse_both(location, chain or key, "keystore", "certificate.chain and .key")
     if location is None and (chain is None or key is None):
         missing = "key" if key is None else "certificate.chain"
         raise ValueError(
@@ -250,14 +250,14 @@ def _only_jvm(store: str, kind: str | None) -> ValueError:
     )
 
 
-def _no_password(password: str | None, store: str, words: str = "") -> None:
+def _refuse_password(password: str | None, store: str, words: str = "") -> None:
     if password is not None:
         raise ValueError(
             f"option kafka.ssl.{store}.password: a store of type PEM has no password{words}"
         )
 
 
-def _one_of(location: str | None, text: str | None, store: str, texts: str) -> None:
+def _refuse_both(location: str | None, text: str | None, store: str, texts: str) -> None:
     if location is not None and text is not None:
         raise ValueError(
             f"options kafka.ssl.{store}.location and .{texts} are both set: set only one"

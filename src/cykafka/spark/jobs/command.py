@@ -20,7 +20,7 @@ from cykafka.spark.java import JavaError
 from cykafka.spark.jobs.config.fields import Metavar
 from cykafka.spark.jobs.config.load import help_of, load, to_toml
 from cykafka.spark.jobs.config.models import JOBS, TABLES, JobConfig
-from cykafka.spark.jobs.observing.logs import SparkStderr, held_back, json_lines
+from cykafka.spark.jobs.observing.logs import SparkStderr, buffer_log, log_as_json
 from cykafka.spark.jobs.observing.report import Health, ProgressLine, Summary
 from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_error
 
@@ -144,14 +144,14 @@ def _command(name: str, job: type[JobConfig]) -> Callable[..., int]:
             return 2
         with ExitStack() as stack:
             mistakes: ConfigError | None = None
-            with held_back() as early:
+            with buffer_log() as early:
                 try:
                     loaded = load(job, config, chosen)
                 except ConfigError as error:
                     mistakes = error
             log_format = (mistakes or loaded).log_format or chosen.get("log_format")
             redact = str if mistakes else loaded.redact
-            log = stack.enter_context(json_lines(name, redact)) if log_format == "json" else None
+            log = stack.enter_context(log_as_json(name, redact)) if log_format == "json" else None
             for record in early:
                 logging.getLogger(record.name).handle(record)
             if mistakes is not None:
@@ -269,17 +269,17 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
                 server = stack.enter_context(closing(listen(config, health)))
                 metrics = server.metrics
                 words = f"{name}: metrics and health at {server.url}/metrics, /health, /ready"
-                progress.note(words, url=server.url)
-            progress.stage(f"{name}: requesting the topics from the brokers")
+                progress.print_line(words, url=server.url)
+            progress.show_stage(f"{name}: requesting the topics from the brokers")
             check_topics(config)
             check_schemas(config)
-            progress.stage(f"{name}: starting Spark")
+            progress.show_stage(f"{name}: starting Spark")
             # Twice: Spark takes Ctrl-C for itself when it starts.
             with stop.on_signals(), session(config, log) as spark, stop.on_signals():
                 run = JobRun(spark, config, progress, stop, log, health, metrics)
                 for words in run.driver.warnings():
                     run.warn(words)
-                progress.stage(f"{name}: planning")
+                progress.show_stage(f"{name}: planning")
                 summary = module.run(run)
     except BaseException as error:
         failure = error
@@ -320,11 +320,11 @@ def _run_job(config: JobConfig, verbose: bool, lines: logging.Logger | None) -> 
         details.append("(--verbose shows where, and all of Spark's log)")
     for words in details:
         print(config.redact(words), file=sys.stderr)
-    _complain(None, name, config.redact(text))
+    _report_error(None, name, config.redact(text))
     return 1
 
 
-def _complain(
+def _report_error(
     lines: logging.Logger | None, job: str, words: str, details: Sequence[str] = ()
 ) -> None:
     """Report an error with its details, as lines of text or as one line of JSON."""
@@ -340,7 +340,7 @@ def _write(summary: Summary, config: JobConfig, lines: logging.Logger | None) ->
         try:
             summary.write(config.summary)
         except OSError as error:
-            _complain(lines, config.job, f'key "summary" = {config.summary!r}: {error}')
+            _report_error(lines, config.job, f'key "summary" = {config.summary!r}: {error}')
             return False
     return True
 
@@ -352,7 +352,7 @@ def _fail_configuration(
     if lines is None:
         where += ":"
         problems = [f"  - {problem}" for problem in problems]
-    _complain(lines, job, f"{what}{where}", problems)
+    _report_error(lines, job, f"{what}{where}", problems)
     return 2
 
 

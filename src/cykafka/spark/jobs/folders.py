@@ -33,7 +33,7 @@ __all__ = [
     "ConnectFolder",
     "Folder",
     "FolderSource",
-    "naming",
+    "convert_errors",
     "qualified",
 ]
 
@@ -75,7 +75,7 @@ class AnyFolder(Protocol):
 
 
 @contextmanager
-def naming(key: str, address: str) -> Iterator[None]:
+def convert_errors(key: str, address: str) -> Iterator[None]:
     """Convert a directory's OSError to a ConfigError that names the directory's key."""
     try:
         yield

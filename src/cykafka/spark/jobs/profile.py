@@ -38,15 +38,17 @@ def run(run: JobRun[Profile]) -> Summary:
     summary = run.summary
     read = _partitions(run)
     for row in read:
-        summary.cover(row["topic"], row["partition"], row["first_offset"], row["last_offset"] + 1)
+        summary.add_range(
+            row["topic"], row["partition"], row["first_offset"], row["last_offset"] + 1
+        )
         summary.add(row["records"], row["key_bytes"] + row["value_bytes"], 0, {})
-    _gaps(run, read)
+    _find_gaps(run, read)
     keys = _keys_of_topics(run, read)
     with planner_of(run.config, "batch") as planner:
         partitions = _with_empty(read, planner.partitions())
     topics = _topics(partitions, keys)
     if run.config.sample:
-        _guesses(run, read, topics)
+        _guess_formats(run, read, topics)
     summary.details = {"topics": topics, "partitions": partitions}
     summary.seconds = time.monotonic() - began
     summary.report = lines(topics, partitions)
@@ -90,7 +92,7 @@ def _partitions(run: JobRun[Profile]) -> list[dict[str, Any]]:
         )
         .withColumn("keys", F.hll_sketch_estimate("key_sketch"))
     )
-    return [row.asDict() for row in run.watched("reading", measured.collect)]
+    return [row.asDict() for row in run.watch("reading", measured.collect)]
 
 
 def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -129,10 +131,10 @@ def _keys_of_topics(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> d
         .groupBy("topic")
         .agg(F.hll_sketch_estimate(F.hll_union_agg("sketch")).alias("keys"))
     )
-    return {row.topic: row["keys"] for row in run.watched("counting keys", united.collect)}
+    return {row.topic: row["keys"] for row in run.watch("counting keys", united.collect)}
 
 
-def _gaps(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> None:
+def _find_gaps(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> None:
     """Find gaps in the offsets: compacted records, or transaction markers.
 
     This reads only offsets, and only partitions with missing offsets.
@@ -164,7 +166,7 @@ def _gaps(run: JobRun[Profile], partitions: list[dict[str, Any]]) -> None:
             F.slice(spans, 1, _GAPS_SHOWN).alias("first_gaps"),
         )
     )
-    for found_row in run.watched("looking for gaps", found.collect):
+    for found_row in run.watch("looking for gaps", found.collect):
         partition = thin[found_row.topic, found_row.partition]
         partition["gaps"], partition["largest_gap"] = found_row.gaps, found_row.largest_gap
         partition["first_gaps"] = [[gap.at, gap.at + gap.size - 1] for gap in found_row.first_gaps]
@@ -217,14 +219,14 @@ def _topics(partitions: list[dict[str, Any]], keys: dict[str, int]) -> dict[str,
     return topics
 
 
-def _guesses(
+def _guess_formats(
     run: JobRun[Profile], partitions: list[dict[str, Any]], topics: dict[str, dict[str, Any]]
 ) -> None:
     """Guess the format of each topic's newest values."""
     values: dict[str, list[Any]] = {}
     names: dict[str, set[str]] = {}
     if partitions:
-        for row in run.watched("sampling values", _newest(run, partitions).collect):
+        for row in run.watch("sampling values", _newest(run, partitions).collect):
             values.setdefault(row.topic, []).append(row.value)
             names.setdefault(row.topic, set()).update(row.names or ())
     for topic, found in topics.items():

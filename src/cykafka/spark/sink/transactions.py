@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from pyarrow import RecordBatch
 
 from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
-from cykafka.spark.clients.producers import ABORT_S, Borrowed, keeping, take
+from cykafka.spark.clients.producers import ABORT_S, Borrowed, borrow_producer, return_producer
 from cykafka.spark.clients.properties import ClientConfig
 from cykafka.spark.sink.row_hashes import HASH, MODULUS, hash_rows
 from cykafka.spark.sink.spool import Spool
@@ -40,8 +40,8 @@ from cykafka.spark.sink.writing import (
     KafkaWriteError,
     Refused,
     Written,
-    refusals,
-    refused_rows,
+    describe_refusals,
+    find_refused_rows,
     write_batches,
 )
 
@@ -175,7 +175,7 @@ def write_in_transaction(
     """
     task = _TransactionTask(options, Place.here())
     counted = _Counted(options, batches)
-    rows = counted.started()
+    rows = counted.start()
     if rows is None:
         _check_nothing(task)
         return Written(task.place.task, 0)
@@ -224,7 +224,7 @@ def _write(
     config = task.config | more
     borrowed, mark = _begin(task, config)
     begun = time.monotonic()
-    with keeping(config, borrowed):
+    with return_producer(config, borrowed):
         if mark is not None:
             _check_order(place, mark)
             for _ in rows:
@@ -240,7 +240,7 @@ def _write(
             _send(borrowed, task.name, mark)
             borrowed.producer.commit_transaction()
         except KafkaException as error:
-            raise _failed(task.name, error, _late(config, begun)) from error
+            raise _transaction_error(task.name, error, _late(config, begun)) from error
         except KafkaWriteError as error:
             late = _late(config, begun)
             if not late:
@@ -259,26 +259,28 @@ def _write_others(
 ) -> Written:
     """Write the rows that brokers accept, and dead letters for the others."""
     most = _MOST_REFUSED if handling.leaves_out else 0  # one is enough to stop the job
-    refused = _refused(task, task.options, spool.batches(), most)
+    refused = _find_refused(task, task.options, spool.batches(), most)
     if refused and not handling.leaves_out:
         return Written(task.place.task, 0, refused=tuple(refused.values()))
     if len(refused) > most:
         raise KafkaWriteError(
             f"brokers refuse more than {most:,} records of a transaction: make tasks smaller "
             "(maxOffsetsPerTrigger), change the limits of the topic, or use no transactions: "
-            f"{refusals([*refused.values()])}"
+            f"{describe_refusals([*refused.values()])}"
         )
     letters = []
     target = handling.letters_to
     if target is not None:
         left = [*refused.values()]
         for form in handling.forms:
-            bad = _refused(task, target, handling.letters(left, form), most).values()
+            bad = _find_refused(task, target, handling.letters(left, form), most).values()
             places = {record[:3] for record in bad}
             letters.append(([record for record in left if record[:3] not in places], form))
             left = [record for record in left if record[:3] in places]
         if left:
-            raise KafkaWriteError(f"brokers refuse even the dead letters: {refusals([*bad])}")
+            raise KafkaWriteError(
+                f"brokers refuse even the dead letters: {describe_refusals([*bad])}"
+            )
     settled = handling.count(refused.values())
     # If brokers reject no single record, the requests were too large.
     for more in (_AS_USUAL, _SINGLE) if refused else (_SINGLE,):
@@ -292,7 +294,7 @@ def _write_others(
     raise AssertionError
 
 
-def _refused(
+def _find_refused(
     task: _TransactionTask, options: WriteOptions, batches: Iterable[RecordBatch], most: int
 ) -> dict[int, Refused]:
     """Find the rows that brokers reject, by row number. Stops at more than `most`."""
@@ -304,7 +306,7 @@ def _refused(
         for more in (_AS_USUAL, _SINGLE):
             while batch.num_rows and len(found) <= most:
                 with _trial(task, more) as borrowed:
-                    refused, others = refused_rows(borrowed.producer, options, batch)
+                    refused, others = find_refused_rows(borrowed.producer, options, batch)
                 if more is _AS_USUAL and (refused or others):
                     break  # any row of a request may be the reason
                 found |= {places[row].as_py(): record for row, record in refused.items()}
@@ -317,7 +319,7 @@ def _refused(
 def _trial(task: _TransactionTask, more: Mapping[str, str]) -> Iterator[Borrowed]:
     """Lend a new producer in a transaction, and abort the transaction afterwards."""
     config = task.config | more
-    borrowed = take(config)
+    borrowed = borrow_producer(config)
     try:
         borrowed.producer.init_transactions(_WAIT_S)
         borrowed.producer.begin_transaction()
@@ -325,7 +327,7 @@ def _trial(task: _TransactionTask, more: Mapping[str, str]) -> Iterator[Borrowed
         with suppress(KafkaException):  # the next producer ends the transaction
             borrowed.producer.abort_transaction(ABORT_S)
     except KafkaException as error:
-        raise _failed(task.name, error) from error
+        raise _transaction_error(task.name, error) from error
     finally:
         borrowed.discard()
 
@@ -353,12 +355,12 @@ def _check_nothing(task: _TransactionTask) -> None:
     if place.run is not None and place.attempt == 0 and _had_nothing.get(name) == place.run:
         return
     borrowed, mark = _begin(task, task.config)
-    with keeping(task.config, borrowed):
+    with return_producer(task.config, borrowed):
         if mark is None:
             try:
                 borrowed.producer.abort_transaction(_WAIT_S)
             except KafkaException as error:
-                raise _failed(name, error) from error
+                raise _transaction_error(name, error) from error
         else:
             _check_order(place, mark)
             _check_replay(place, mark, Mark(place.batch, 0, 0, _hash_text(0), ""))
@@ -371,7 +373,7 @@ def _check_nothing(task: _TransactionTask) -> None:
 def _begin(task: _TransactionTask, config: ClientConfig) -> tuple[Borrowed, Mark | None]:
     """Return a producer in a transaction, and None. If the batch is already written, return a
     producer without a transaction, and the batch's mark."""
-    borrowed = take(config)
+    borrowed = borrow_producer(config)
     try:
         if isinstance(borrowed.notes, Mark):
             try:
@@ -379,7 +381,7 @@ def _begin(task: _TransactionTask, config: ClientConfig) -> tuple[Borrowed, Mark
             except KafkaException:
                 # Probably another worker has run the task since then and fenced this producer.
                 borrowed.discard()
-                borrowed = take(config)
+                borrowed = borrow_producer(config)
         borrowed.producer.init_transactions(_WAIT_S)
         mark = _read_mark(config, task.name, task.options.topic)
         borrowed.notes = mark
@@ -389,7 +391,7 @@ def _begin(task: _TransactionTask, config: ClientConfig) -> tuple[Borrowed, Mark
         return borrowed, mark
     except KafkaException as error:
         borrowed.discard()
-        raise _failed(task.name, error) from error
+        raise _transaction_error(task.name, error) from error
     except BaseException:
         borrowed.discard()
         raise
@@ -441,7 +443,7 @@ def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark
     with Consumer(asked) as consumer:
         while True:
             try:
-                marks = _marks(consumer, group, topic)
+                marks = _read_marks(consumer, group, topic)
                 return max(marks, key=lambda mark: mark.batch, default=None)
             except KafkaException as exception:
                 error = exception.args[0]
@@ -455,7 +457,7 @@ def _read_mark(config: Mapping[str, str], group: str, topic: str | None) -> Mark
             time.sleep(_PAUSE_S)  # librdkafka signals no event to wait for
 
 
-def _marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]:
+def _read_marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]:
     # If a column contains the topics, the mark is an offset in the topic of the batch's first
     # record.
     topics = [topic] if topic is not None else list(consumer.list_topics(timeout=_WAIT_S).topics)
@@ -463,10 +465,10 @@ def _marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]:
     for place in found:
         if place.error is not None:
             raise KafkaException(place.error)
-    return [_mark(group, place) for place in found if place.offset >= 0]
+    return [_parse_mark(group, place) for place in found if place.offset >= 0]
 
 
-def _mark(group: str, place: TopicPartition) -> Mark:
+def _parse_mark(group: str, place: TopicPartition) -> Mark:
     try:
         content = json.loads(place.metadata or "")
         # Older marks contain "sum", from a hash that no longer exists, or no hash.
@@ -537,7 +539,7 @@ class _Counted:
         self.hash = 0
         self.topic = ""
 
-    def started(self) -> Iterator[RecordBatch] | None:
+    def start(self) -> Iterator[RecordBatch] | None:
         """Wait for the first batch and return all batches, or None if there are none."""
         first = next(self._batches, None)
         if first is None:
@@ -572,7 +574,7 @@ def _late(config: Mapping[str, str], begun: float) -> str:
     )
 
 
-def _failed(name: str, exception: KafkaException, late: str = "") -> KafkaWriteError:
+def _transaction_error(name: str, exception: KafkaException, late: str = "") -> KafkaWriteError:
     error = exception.args[0]
     words = f"{error.str()} ({error.name()})"
     if late:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from pyspark.sql.types import (
     ArrayType,
@@ -118,7 +119,7 @@ def write_options(options: Mapping[str, str], schema: StructType, stream: bool) 
     config = client_config(given, role="sink", defaults=defaults)
     _check_queue(config)
     if transaction is not None:
-        _transactional_config(config, given)
+        _configure_transactions(config, given)
     headers = _flag(given, "includeHeaders", True) and "headers" in columns
     timestamp = _flag(given, "includeTimestamp", False)
     if timestamp and "timestamp" not in columns:
@@ -196,11 +197,16 @@ def _transaction(given: Mapping[str, str], stream: bool) -> str | None:
     return prefix
 
 
-def _transactional_config(config: ClientConfig, given: Mapping[str, str]) -> None:
+def _configure_transactions(config: ClientConfig, given: Mapping[str, str]) -> None:
     if config.get("enable.idempotence", "false").strip().lower() != "true":
         raise ValueError(
             "option transactional needs an idempotent producer: remove kafka.acks, .retries, "
             ".enable.idempotence and .max.in.flight.requests.per.connection"
+        )
+    if find_spec("xxhash") is None:
+        raise ValueError(
+            "option transactional needs the package xxhash on the driver and on every executor: "
+            "pip install xxhash"
         )
     config.setdefault("transaction.timeout.ms", str(_TRANSACTION_TIMEOUT_MS))
     timeout = config["transaction.timeout.ms"].strip()

@@ -35,7 +35,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
-        return write_task(self._options, _watched(self._options, iterator))
+        return write_task(self._options, _warn_of_null_headers(self._options, iterator))
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -49,13 +49,15 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
-        batches = _watched(self._options, iterator)
+        batches = _warn_of_null_headers(self._options, iterator)
         if self._options.transaction is None:
             return write_task(self._options, batches)
         return write_in_transaction(self._options, batches)
 
 
-def _watched(options: WriteOptions, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+def _warn_of_null_headers(
+    options: WriteOptions, batches: Iterator[RecordBatch]
+) -> Iterator[RecordBatch]:
     """Warn once about many null `headers`: for each row, Spark visits all earlier null rows."""
     name = options.headers
     for batch in batches:

@@ -16,7 +16,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from cykafka import Delivery, DeliveryError, KafkaError, KafkaException, Producer
 from cykafka.internal import key_partitions
-from cykafka.spark.clients.producers import Borrowed, PartitionCounts, keeping, take
+from cykafka.spark.clients.producers import (
+    Borrowed,
+    PartitionCounts,
+    borrow_producer,
+    return_producer,
+)
 from cykafka.spark.sink.write_options import WriteOptions
 
 __all__ = [
@@ -24,8 +29,8 @@ __all__ = [
     "Refused",
     "Rows",
     "Written",
-    "refusals",
-    "refused_rows",
+    "describe_refusals",
+    "find_refused_rows",
     "report_task",
     "sort_rows",
     "source_of",
@@ -156,19 +161,19 @@ def report_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Writte
     except KafkaWriteError as error:
         if error.may_pass:
             raise
-        return Written(_task(), error.written, refused=tuple(refused), error=str(error))
+        return Written(_task_number(), error.written, refused=tuple(refused), error=str(error))
 
 
 def _write_task(
     options: WriteOptions, batches: Iterable[RecordBatch], refused: list[Refused] | None
 ) -> Written:
-    borrowed = take(options.config)
-    with keeping(options.config, borrowed):
+    borrowed = borrow_producer(options.config)
+    with return_producer(options.config, borrowed):
         rows = write_batches(borrowed, options, batches, refused)
-    return Written(_task(), rows - len(refused or ()), refused=tuple(refused or ()))
+    return Written(_task_number(), rows - len(refused or ()), refused=tuple(refused or ()))
 
 
-def _task() -> int:
+def _task_number() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -212,7 +217,7 @@ def write_batches(
             error.written = progress.written()
         raise
     except KafkaException as error:
-        raise _gone(error) from error
+        raise _client_error(error) from error
     return progress.rows
 
 
@@ -233,14 +238,14 @@ def _write(
                 _finish(producer, options, pending)
             raise _failure(borrowed, options, pending) from None
         producer.flush()
-        refused.extend(_refused(borrowed, options, pending))
+        refused.extend(_find_refused(borrowed, options, pending))
         pending.clear()
         progress.in_flight, progress.refused = 0, len(refused)
         if len(refused) > _MOST_REFUSED:
             raise KafkaWriteError(
                 f"brokers refuse more than {_MOST_REFUSED:,} records of a task: make tasks "
                 "smaller (maxOffsetsPerTrigger), or change the limits of the topic: "
-                f"{refusals(refused)}"
+                f"{describe_refusals(refused)}"
             )
 
     # Send the next batch when half of the queue is free. If the task sent as soon as a few records
@@ -307,8 +312,8 @@ def _send(producer: Producer, options: WriteOptions, rows: Rows, first: int) -> 
     if options.topic is None and batch.column("topic").null_count:
         row = pc.index(pc.is_null(batch.column("topic")), True).as_py()
         raise KafkaWriteError(
-            f"the topic of {_row(batch, row, first)} is null: set the option topic, or filter "
-            "such rows out"
+            f"the topic of {_describe_row(batch, row, first)} is null: set the option topic, or "
+            "filter such rows out"
         )
     try:
         delivery = producer.publish_arrow(
@@ -327,7 +332,7 @@ def _send(producer: Producer, options: WriteOptions, rows: Rows, first: int) -> 
 # -- refused records
 
 
-def _refused(
+def _find_refused(
     borrowed: Borrowed, options: WriteOptions, pending: Sequence[_Sent]
 ) -> Iterator[Refused]:
     """Find the records that brokers reject, and send all others.
@@ -339,10 +344,10 @@ def _refused(
         if any(error.code() not in _REFUSALS for error in sent.delivery.errors.values()):
             raise _failure(borrowed, options, pending)
     config = options.config | _CAREFUL
-    careful = take(config)
-    with keeping(config, careful):
+    careful = borrow_producer(config)
+    with return_producer(config, careful):
         for rows in _rows_to_repeat(options, pending):
-            for index, error in _alone(careful.producer, options, rows):
+            for index, error in _send_singly(careful.producer, options, rows):
                 yield _refusal(options, rows, index, error)
 
 
@@ -352,7 +357,9 @@ def _refusal(options: WriteOptions, rows: RecordBatch, row: int, error: KafkaErr
     topic, partition, offset = source
     target = options.topic or rows.column("topic")[row].as_py()
     # Pickle stores an interned text once, even if brokers reject all rows.
-    return Refused(intern(topic), partition, offset, intern(target), intern(_words(error)))
+    return Refused(
+        intern(topic), partition, offset, intern(target), intern(_describe_error(error))
+    )
 
 
 def _rows_to_repeat(options: WriteOptions, pending: Sequence[_Sent]) -> Iterator[RecordBatch]:
@@ -372,7 +379,7 @@ def _rows_to_repeat(options: WriteOptions, pending: Sequence[_Sent]) -> Iterator
             yield rows.given.take(pa.array([rows.place(index) for _, index in pairs]))
 
 
-def _alone(
+def _send_singly(
     producer: Producer, options: WriteOptions, rows: RecordBatch
 ) -> Iterator[tuple[int, KafkaError]]:
     """Send a partition's rows in order, and yield rows that fail even alone.
@@ -392,7 +399,9 @@ def _alone(
             if error.code() not in _REFUSALS:
                 source = source_of(part, index)
                 row = "a row" if source is None else _source(source)
-                failure = KafkaWriteError(f"{row} could not be sent again: {_words(error)}")
+                failure = KafkaWriteError(
+                    f"{row} could not be sent again: {_describe_error(error)}"
+                )
                 failure.may_pass = error.code() in _MAY_PASS
                 raise failure
         if high - low == 1:
@@ -404,7 +413,7 @@ def _alone(
         left.append((low, middle))
 
 
-def refused_rows(
+def find_refused_rows(
     producer: Producer, options: WriteOptions, rows: RecordBatch
 ) -> tuple[dict[int, Refused], list[int]]:
     """Send rows in a transaction. Returns the rejected rows, and other rows that failed.
@@ -432,11 +441,13 @@ def refused_rows(
             others.append(index)
     if others and not refused:
         error = delivery.errors[others[0]]
-        raise KafkaWriteError(f"{_row(rows, others[0], 0)}, could not be sent: {_words(error)}")
+        raise KafkaWriteError(
+            f"{_describe_row(rows, others[0], 0)}, could not be sent: {_describe_error(error)}"
+        )
     return refused, others
 
 
-def refusals(refused: Sequence[Refused]) -> str:
+def describe_refusals(refused: Sequence[Refused]) -> str:
     """Describe rejected records: how many, and the first one per error."""
     counts = Counter((record.target, record.error) for record in refused)
     firsts = {(record.target, record.error): record for record in reversed(refused)}
@@ -472,7 +483,7 @@ def _source(place: tuple[str, int, int]) -> str:
     return f"offset {place[2]} of {place[0]} [{place[1]}]"
 
 
-def _row(rows: RecordBatch, row: int, first: int) -> str:
+def _describe_row(rows: RecordBatch, row: int, first: int) -> str:
     """Describe a row for an error message."""
     source = source_of(rows, row)
     words = f"row {first + row} of the task"
@@ -498,9 +509,10 @@ def _failure(
             counts[key] += 1
             if key not in firsts:
                 place = sent.rows.place(index)
-                firsts[key] = _row(sent.rows.given, place, sent.first), error
+                firsts[key] = _describe_row(sent.rows.given, place, sent.first), error
     lines = [
-        f"{_place(*key[:2])}: {_words(error)}: {counts[key]} record(s), the first in {row}"
+        f"{_place(*key[:2])}: {_describe_error(error)}: {counts[key]} record(s), the first in "
+        f"{row}"
         for key, (row, error) in sorted(firsts.items(), key=_is_innocent)[:_TOLD]
     ]
     if len(firsts) > _TOLD:
@@ -540,20 +552,24 @@ def _unfit(
             found = batch.column(name)[bad]
             if pa.types.is_timestamp(found.type):
                 found = found.cast(pa.timestamp("us")).cast(pa.string())
-            return KafkaWriteError(f"the {name} of {_row(batch, bad, first)} is {found}: {words}")
-    return KafkaWriteError(f"cannot write {_row(batch, 0, first)}, and later rows: {error}")
+            return KafkaWriteError(
+                f"the {name} of {_describe_row(batch, bad, first)} is {found}: {words}"
+            )
+    return KafkaWriteError(
+        f"cannot write {_describe_row(batch, 0, first)}, and later rows: {error}"
+    )
 
 
 def _place(topic: str, partition: int) -> str:
     return f'topic "{topic}"' if partition < 0 else f'topic "{topic}" partition {partition}'
 
 
-def _words(error: KafkaError) -> str:
+def _describe_error(error: KafkaError) -> str:
     hint = _HINTS.get(error.code())
     return f"{error.str()} ({error.name()})" + (f", {hint}" if hint else "")
 
 
-def _gone(error: KafkaException) -> KafkaWriteError:
+def _client_error(error: KafkaException) -> KafkaWriteError:
     cause = error.args[0]
     words = f"{cause.str()} ({cause.name()})" if isinstance(cause, KafkaError) else str(error)
     failure = KafkaWriteError(f"cannot write to Kafka: {words}")

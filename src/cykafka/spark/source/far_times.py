@@ -22,7 +22,7 @@ __all__ = [
     "find_far_times",
     "in_milliseconds",
     "restore_times",
-    "warn",
+    "warn_of_far_times",
 ]
 
 _log = logging.getLogger("cykafka.spark")
@@ -48,7 +48,7 @@ def find_far_times(batch: MessageBatch, rows: pa.RecordBatch) -> dict[int, int]:
     }
 
 
-def warn(batch: MessageBatch, times: dict[int, int]) -> None:
+def warn_of_far_times(batch: MessageBatch, times: dict[int, int]) -> None:
     """Log a warning for the first such record per partition in this process."""
     for row, time in times.items():
         message = batch[row]

@@ -111,10 +111,10 @@ class Planner:
         known : iterable of (str, int), optional
             Partitions that existed before. If one is missing, the planner first retries.
         """
-        before = {partition for partition in known if self._means(partition)}
+        before = {partition for partition in known if self._is_selected(partition)}
         return self._retry(lambda last: self._find(before, last))
 
-    def _means(self, partition: Partition) -> bool:
+    def _is_selected(self, partition: Partition) -> bool:
         topics = self.options.topics
         if topics.kind == "subscribePattern":
             return re.fullmatch(topics.pattern, partition[0]) is not None
@@ -209,7 +209,7 @@ class Planner:
                 ends.latest[place.topic, place.partition] = at.high
         behind = any(high < known.get(partition, 0) for partition, high in ends.latest.items())
         if failed and last:
-            self._unknown(failed)
+            self._handle_unknown(failed)
         elif (failed or behind) and not last:
             again = behind or any((place.topic, place.partition) in known for place in failed)
             # Partitions lack a leader while brokers restart.
@@ -221,7 +221,7 @@ class Planner:
             )
         return ends
 
-    def _unknown(self, failed: Sequence[TopicPartition]) -> None:
+    def _handle_unknown(self, failed: Sequence[TopicPartition]) -> None:
         """Handle partitions without offsets: data loss if they do not exist, else an error."""
         what = ", ".join(
             f"{place.topic} [{place.partition}]: {place.error}" for place in failed[:5]
@@ -229,13 +229,13 @@ class Planner:
         more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
         what = f"cannot get the offsets of these partitions: {what}{more}"
         if all(place.error is not None and place.error.code() in GONE for place in failed):
-            self.lose(what)
+            self.report_loss(what)
         else:
             raise RuntimeError(f"{what}. Check that they have leaders, and that these are up")
 
-    def lose(self, what: str) -> None:
+    def report_loss(self, what: str) -> None:
         """Raise DataLossError; with failOnDataLoss=false, log a warning instead."""
-        self.options.lose(what)
+        self.options.report_loss(what)
         _log.warning("%s; failOnDataLoss is false", what)
 
     def resolve(self, bound: Bound, ends: Ends) -> Offsets:
@@ -330,24 +330,24 @@ class Planner:
             low, high = ends.earliest[partition], ends.latest[partition]
             first, behind = start[partition], end[partition]
             if first > high and wanted(PartitionRange(*partition, high, first)):
-                self.lose(
+                self.report_loss(
                     f"{_name(partition)}: the read would begin at {first}, but the partition "
                     f"ends at {high}"
                 )
             elif behind < first and wanted(PartitionRange(*partition, behind, first)):
-                self._ends_before_it_begins(partition, first, behind, low)
+                self._report_end_before_start(partition, first, behind, low)
             for part in wanted(PartitionRange(*partition, first, behind)):
                 if part.size:
-                    ranges.append(self._what_is_there(part, low, high))
+                    ranges.append(self._clip_to_existing(part, low, high))
         return [part for part in ranges if part.size]
 
-    def _ends_before_it_begins(
+    def _report_end_before_start(
         self, partition: Partition, first: int, behind: int, low: int
     ) -> None:
         """Handle such a range: data loss if the partition begins after the range's end, else an
         error."""
         if behind < low:
-            self.lose(
+            self.report_loss(
                 f"{_name(partition)}: the read would end at {behind}, but the partition begins at "
                 f"{low}"
             )
@@ -358,15 +358,15 @@ class Planner:
                 "that is not before the start"
             )
 
-    def _what_is_there(self, part: PartitionRange, low: int, high: int) -> PartitionRange:
+    def _clip_to_existing(self, part: PartitionRange, low: int, high: int) -> PartitionRange:
         partition = (part.topic, part.partition)
         if part.start < low:
-            self.lose(
+            self.report_loss(
                 f"{_name(partition)}: offsets {part.start} to {min(low, part.end) - 1} are gone: "
                 f"the partition begins at {low}"
             )
         if part.end > high:
-            self.lose(
+            self.report_loss(
                 f"{_name(partition)}: offsets {max(part.start, high)} to {part.end - 1} do not "
                 f"exist: the partition ends at {high}"
             )
@@ -389,19 +389,21 @@ class Planner:
     def stream_ranges(self, start: Offsets, end: Offsets) -> list[PartitionRange]:
         """Return the ranges that a stream's batch reads. New partitions start at the beginning."""
         missing = sorted(start.keys() - end.keys())
-        gone = [partition for partition in missing if self._means(partition)]
+        gone = [partition for partition in missing if self._is_selected(partition)]
         if gone:
-            self.lose(f"{_list(gone)} are gone. The stream may have missed some records")
-        dropped = [partition for partition in missing if not self._means(partition)]
+            self.report_loss(f"{_list(gone)} are gone. The stream may have missed some records")
+        dropped = [partition for partition in missing if not self._is_selected(partition)]
         if dropped:
-            self._drop(dropped)
+            self._report_dropped(dropped)
         new = sorted(end.keys() - start.keys())
         begins = self.ends(new).earliest
         for partition in new:
             if partition not in begins:
-                self.lose(f"cannot get the first offset of the new partition {_name(partition)}")
+                self.report_loss(
+                    f"cannot get the first offset of the new partition {_name(partition)}"
+                )
             elif begins[partition]:
-                self.lose(
+                self.report_loss(
                     f"the new partition {_name(partition)} begins at {begins[partition]} "
                     "instead of 0"
                 )
@@ -411,11 +413,11 @@ class Planner:
             if first is None:
                 continue
             if first > end[partition]:
-                self._backwards(partition, first, end[partition])
+                self._report_backwards(partition, first, end[partition])
             ranges.append(PartitionRange(*partition, first, end[partition]))
         return [part for part in ranges if part.size]
 
-    def _drop(self, dropped: Sequence[Partition]) -> None:
+    def _report_dropped(self, dropped: Sequence[Partition]) -> None:
         """Handle partitions that the query has read but no longer selects."""
         option = self.options.topics.kind
         what = (
@@ -429,8 +431,8 @@ class Planner:
             )
         _log.warning("%s; failOnDataLoss is false", what)
 
-    def _backwards(self, partition: Partition, first: int, end: int) -> None:
-        self.lose(
+    def _report_backwards(self, partition: Partition, first: int, end: int) -> None:
+        self.report_loss(
             f"{_name(partition)}: the batch would begin at {first} and end at {end}. Either the "
             "topic was deleted and created again, or the query's start is behind the partition's "
             "end"
@@ -480,14 +482,14 @@ class GroupMirror:
                 self._consumer.commit(offsets=new, asynchronous=True)
                 self._done = dict(offsets)
         except KafkaException as error:
-            self._failed(error.args[0])
+            self._warn(error.args[0])
 
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         error = error or next((place.error for place in partitions if place.error), None)
         if error is not None:
-            self._failed(error)
+            self._warn(error)
 
-    def _failed(self, error: object) -> None:
+    def _warn(self, error: object) -> None:
         self._done = {}
         _log.warning(
             "option commitGroup: cannot commit the stream's offsets to group %s: %s",

@@ -208,7 +208,7 @@ class ReadOptions:
             null_headers=reader.flag("nullHeaders", False),
         )
 
-    def lose(self, what: str) -> None:
+    def report_loss(self, what: str) -> None:
         """Raise DataLossError for lost records, unless failOnDataLoss is false."""
         if self.fail_on_data_loss:
             raise DataLossError(f"{what}. {_LOSS_ADVICE}")

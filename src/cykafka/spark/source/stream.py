@@ -177,7 +177,7 @@ class StreamPlan:
             if at > 0 and not (start.kind == "offsets" and start.numbers.get(partition, -1) >= 0)
         ]
         if moved:
-            self.planner.lose(
+            self.planner.report_loss(
                 "the checkpoint has an unfinished first batch, which another connector planned up "
                 f"to {json.dumps(end)}. The batch does not say where it begins, and option "
                 f"{start.option} may point to a later offset by now. Finish the batch with that "

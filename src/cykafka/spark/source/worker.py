@@ -17,7 +17,7 @@ import pyarrow as pa
 from cykafka import KafkaError, KafkaException, Message, MessageBatch, TopicPartition
 from cykafka.internal import Range, Ranges, consume_ranges
 from cykafka.spark.clients.consumers import GONE, OpenConsumer, borrow_consumer, consumer_config
-from cykafka.spark.source.far_times import add_time_header, find_far_times, warn
+from cykafka.spark.source.far_times import add_time_header, find_far_times, warn_of_far_times
 from cykafka.spark.source.offsets import PartitionRange
 from cykafka.spark.source.read_options import ReadOptions
 
@@ -97,13 +97,13 @@ def read_ranges(
                 with batch:
                     made = pa.record_batch(batch.select(*columns))
                     if far := find_far_times(batch, made):
-                        warn(batch, far)
+                        warn_of_far_times(batch, far)
                         if keep_times and "headers" in columns:
                             made = add_time_header(made, far)
                 finished = finish(made)
                 if finished.num_rows:
                     yield finished
-                task.moved()
+                task.restart_timeout()
 
 
 class _RangesTask:
@@ -124,11 +124,11 @@ class _RangesTask:
         self.assign_at: float | None = None
         self.stopped: set[tuple[str, int]] = set()
         self.waits: dict[tuple[str, int], float] = {}
-        self.moved()
-        self._know(ranges)
+        self.restart_timeout()
+        self._request_metadata(ranges)
         self._assign()
 
-    def moved(self) -> None:
+    def restart_timeout(self) -> None:
         """Restart the timeout, because records arrived."""
         now = time.monotonic()
         self.deadline = now + self.options.poll_timeout_s
@@ -141,19 +141,19 @@ class _RangesTask:
         wait = max(min(WAIT_S, until - time.monotonic()), 0.0)
         batch = consume_ranges(self.consumer, self.wanted, BATCH_ROWS, BATCH_BYTES, wait)
         for message in batch.errors:
-            self._heed(message)
+            self._handle_error(message)
         if self.assign_at is not None and self.assign_at <= time.monotonic() and len(self.wanted):
             self._assign()
         if len(batch):
             self.mine.complaint = None
             self._pause_done()
         elif len(self.wanted):
-            self._while_nothing_comes()
+            self._handle_silence()
         return batch
 
     # -- assignment
 
-    def _know(self, ranges: Iterable[PartitionRange]) -> None:
+    def _request_metadata(self, ranges: Iterable[PartitionRange]) -> None:
         """Request the topics' metadata: assign() takes a second for a topic without it."""
         most: dict[str, int] = {}
         for part in ranges:
@@ -203,14 +203,14 @@ class _RangesTask:
 
     # -- errors
 
-    def _heed(self, message: Message) -> None:
+    def _handle_error(self, message: Message) -> None:
         """React to an error: raise it, schedule an assign(), or wait."""
         error = message.error()
         assert error is not None
         code = error.code()
         at = self._range_of(message)
         if at is not None and code == KafkaError._AUTO_OFFSET_RESET:
-            self._out_of_range(at)
+            self._handle_out_of_range(at)
             self._assign_again(at)
         elif at is not None and code in GONE:
             self.last_error = error
@@ -228,16 +228,16 @@ class _RangesTask:
         place = (message.topic(), message.partition())
         return next((at for at in self.wanted.left() if (at.topic, at.partition) == place), None)
 
-    def _out_of_range(self, at: Range) -> None:
+    def _handle_out_of_range(self, at: Range) -> None:
         low, high = self._ends([at])[at.topic, at.partition]
         if low is None or high is None:
             return
         if low > at.next:
-            self._lose(at, min(low, at.end), f"the partition begins at {low}")
+            self._skip_lost(at, min(low, at.end), f"the partition begins at {low}")
         elif high < at.next:
             # The position is after the end: the topic was recreated, or its log truncated. If the
             # end has since passed the position, the task can read the range.
-            self._lose(at, at.end, f"the partition ends at {high}")
+            self._skip_lost(at, at.end, f"the partition ends at {high}")
 
     def _ends(
         self, ranges: Sequence[Range]
@@ -249,33 +249,33 @@ class _RangesTask:
             found[place.topic, place.partition] = (ends.low, ends.high) if known else (None, None)
         return found
 
-    def _lose(self, at: Range, until: int, why: str) -> None:
+    def _skip_lost(self, at: Range, until: int, why: str) -> None:
         """Raise or warn because the offsets from `next` up to, not including, `until` are lost."""
         what = f"{at.topic} [{at.partition}]: offsets {at.next} to {until - 1} are gone: {why}"
-        self.options.lose(what)
+        self.options.report_loss(what)
         _log.warning("%s; they are skipped, since failOnDataLoss is false", what)
         self.wanted.skip(at.topic, at.partition, until)
 
     # -- silence
 
-    def _while_nothing_comes(self) -> None:
+    def _handle_silence(self) -> None:
         left = self.wanted.left()
         after = {(at.topic, at.partition): at.next for at in left}
         if after != self.before:  # transaction markers and aborted records also move positions
             self.before = after
-            self.moved()
+            self.restart_timeout()
             return
         now = time.monotonic()
         if now >= self.deadline:
-            raise TimeoutError(self._silence(left))
-        hopeless = self.mine.hopeless()
-        if now >= self.look_at and hopeless is not None:
-            raise KafkaException(hopeless)
+            raise TimeoutError(self._describe_timeout(left))
+        persistent = self.mine.persistent_error()
+        if now >= self.look_at and persistent is not None:
+            raise KafkaException(persistent)
         if now >= self.look_at:
             self.look_at = now + LOOK_AGAIN_S
-            self._look(left)
+            self._find_losses(left)
 
-    def _look(self, left: Sequence[Range]) -> None:
+    def _find_losses(self, left: Sequence[Range]) -> None:
         """Look for lost offsets. A loss must appear twice in a row, because leaders change."""
         try:
             ends = self._ends(left)
@@ -296,14 +296,14 @@ class _RangesTask:
             if why is None:
                 continue
             if (at.topic, at.partition) in self.suspects:
-                self._lose(at, until, why)
+                self._skip_lost(at, until, why)
             else:
                 suspects.add((at.topic, at.partition))
         if self.suspects and len(self.wanted):
             self._assign()
         self.suspects = suspects
 
-    def _silence(self, left: Sequence[Range]) -> str:
+    def _describe_timeout(self, left: Sequence[Range]) -> str:
         at = left[0]
         others = f", nor of {len(left) - 1} more partitions" if len(left) > 1 else ""
         ended = f" (the partition ended at {at.eof})" if at.eof >= 0 else ""

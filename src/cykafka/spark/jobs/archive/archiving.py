@@ -22,7 +22,7 @@ from cykafka.spark.jobs.archive.write_files import FOLDERS, WriteFiles, knows_zo
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression, parse
 from cykafka.spark.jobs.config.table_formats import MARKERS
-from cykafka.spark.jobs.folders import AnyFolder, naming
+from cykafka.spark.jobs.folders import AnyFolder, convert_errors
 from cykafka.spark.jobs.observing.report import Summary
 from cykafka.spark.jobs.records.decoding import decode
 from cykafka.spark.jobs.run.session import JobRun
@@ -50,11 +50,11 @@ def begin(run: JobRun[Archive]) -> StreamingQuery:
     run.driver.check_format(run.config.format)
     parts = [parse(text) for text in run.config.partitions]
     if run.config.format == "iceberg":
-        return _iceberg(run, _rows(run, parts), parts)
-    with naming("path", run.config.folder):
+        return _start_iceberg_query(run, _rows(run, parts), parts)
+    with convert_errors("path", run.config.folder):
         folder = run.driver.folder(run.config.folder)
     work = _work(run, folder, parts)
-    return _into_folder(run, folder, work, parts)
+    return _start_folder_query(run, folder, work, parts)
 
 
 def _work(run: JobRun[Archive], folder: AnyFolder, parts: list[Expression]) -> WriteFiles | None:
@@ -94,14 +94,14 @@ def _has_writer_settings(spark: SparkSession) -> bool:
     return any(_WRITER_SETTING.match(name) and name != _TIMESTAMPS for name in settings)
 
 
-def _into_folder(
+def _start_folder_query(
     run: JobRun[Archive], folder: AnyFolder, work: WriteFiles | None, parts: list[Expression]
 ) -> StreamingQuery:
     """Start a query that writes to a directory with Parquet files, or to a Delta table."""
     config = run.config
     rows = _folder_rows(run, parts) if work is None else _reports(run, work)
     folders = [part.name for part in parts]
-    with naming("checkpoint", config.checkpoint):
+    with convert_errors("checkpoint", config.checkpoint):
         claim = Claim(run, folder, parts)
     claim.check()
     if config.format == "delta" and folder.exists(MARKERS["delta"]):
@@ -110,7 +110,7 @@ def _into_folder(
     has_offsets = config.format == "parquet" and config.file_names == "deterministic"
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
-        claim.make()
+        claim.create_folder()
         if has_offsets:
             by_tasks = work is not None
             return writer.foreachBatch(NamedFiles(run, folder, folders, claim, by_tasks).write)
@@ -127,20 +127,22 @@ def _into_folder(
     query = start(run, rows, prepare)
     if not has_offsets:
         try:
-            claim.take()
+            claim.write_note()
         except BaseException:
             query.stop()
             raise
     return query
 
 
-def _iceberg(run: JobRun[Archive], records: DataFrame, parts: list[Expression]) -> StreamingQuery:
+def _start_iceberg_query(
+    run: JobRun[Archive], records: DataFrame, parts: list[Expression]
+) -> StreamingQuery:
     """Start a query that writes to an Iceberg table."""
     config = run.config
-    with naming("checkpoint", config.checkpoint):
+    with convert_errors("checkpoint", config.checkpoint):
         owner = Owner(run, parts)
     if config.path is not None:
-        with naming("path", config.path):
+        with convert_errors("path", config.path):
             folder = run.driver.folder(config.path)
         Claim(run, folder, parts).check_kind()
     appends = Appends(run, Table(run), owner, records, parts)

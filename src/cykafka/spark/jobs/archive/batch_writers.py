@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from cykafka.spark.jobs.archive.ownership import Claim, Owner, check_columns
-from cykafka.spark.jobs.archive.write_files import UNFINISHED, Staged, written
+from cykafka.spark.jobs.archive.write_files import UNFINISHED, Staged, collect_staged
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression
 from cykafka.spark.jobs.config.table_formats import ICEBERG_NOTE
 from cykafka.spark.jobs.folders import AnyFolder, Folder
-from cykafka.spark.jobs.run.checkpoint import undone
+from cykafka.spark.jobs.run.checkpoint import find_undone
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.jobs.tables.iceberg import MAPPING, Table
 from cykafka.spark.source.offsets import Partition
@@ -130,16 +130,18 @@ class NamedFiles:
         self._compression = config.compression
         self._staging = run.driver.folder(staging(config, folder))
         self._staging.delete()  # a crash may have left files
-        self._undone = undone(run.driver.folder(config.checkpoint))
+        self._undone = find_undone(run.driver.folder(config.checkpoint))
         self._made: set[str] = set()
         self._found: dict[str, _Found] = {}
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a micro-batch."""
-        staged = written(batch, self._staging) if self._by_tasks else self._by_spark(batch)
+        staged = (
+            collect_staged(batch, self._staging) if self._by_tasks else self._write_by_spark(batch)
+        )
         moves = [(file.path, self._file(file)) for file in staged]
         if moves:
-            self._claim.take()
+            self._claim.write_note()
         files = {file for _, file in moves}
         self._clear(files, number)
         for source, file in moves:
@@ -155,7 +157,7 @@ class NamedFiles:
         offsets = staged.topic, staged.partition, staged.start, staged.end
         return NamedFile(staged.folder, file_name(*offsets), *offsets)
 
-    def _by_spark(self, batch: DataFrame) -> list[Staged]:
+    def _write_by_spark(self, batch: DataFrame) -> list[Staged]:
         """Let Spark write the records of a batch to the staging folder."""
         seen = Observation()
         observed = batch.observe(seen, F.count(F.lit(1)).alias("count"))
@@ -228,7 +230,7 @@ class NamedFiles:
             # Use the planned offsets, too: compaction may have removed records since then.
             first, last = own.get((topic, partition), (low, high))
             first, last = min(first, low), max(last, high)
-            found, left = self._look(folder), []
+            found, left = self._list_archived(folder), []
             for name, start, end in found.get((topic, partition), ()):
                 if end < first or start > last:
                     left.append((name, start, end))
@@ -245,7 +247,7 @@ class NamedFiles:
         for name in gone:
             self._folder.delete(name)
 
-    def _look(self, folder: str) -> _Found:
+    def _list_archived(self, folder: str) -> _Found:
         """Return the archive's files in a directory. Caches them: only this job writes there."""
         found = self._found.pop(folder, None)
         if found is None:
@@ -322,7 +324,7 @@ class LoggedFiles:
         last = self._log.getLatestBatchId()
         if last.isDefined() and number <= last.get():
             return
-        staged = written(batch, self._staging)
+        staged = collect_staged(batch, self._staging)
         files = self._gateway.new_array(self._status, len(staged))
         for index, file in enumerate(staged):
             path = file.path.removesuffix(UNFINISHED)

@@ -18,9 +18,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression
 from cykafka.spark.jobs.config.table_formats import ARCHIVE_NOTE, FOREIGN, MARKERS
-from cykafka.spark.jobs.folders import AnyFolder, naming
+from cykafka.spark.jobs.folders import AnyFolder, convert_errors
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
-from cykafka.spark.jobs.run.checkpoint import numbers
+from cykafka.spark.jobs.run.checkpoint import list_batches
 from cykafka.spark.jobs.run.session import JobRun
 
 __all__ = ["Claim", "Owner", "check_columns"]
@@ -71,14 +71,14 @@ class Owner:
 
     def query(self) -> str | None:
         """Return the permanent id of the checkpoint's query; None before its first run."""
-        with naming("checkpoint", self._config.checkpoint):
+        with convert_errors("checkpoint", self._config.checkpoint):
             if not self._state.exists("metadata"):
                 return None
             return str(json.loads(self._state.read("metadata"))["id"])
 
     def _numbers(self, name: str) -> set[int]:
-        with naming("checkpoint", self._config.checkpoint):
-            return numbers(self._state, name)
+        with convert_errors("checkpoint", self._config.checkpoint):
+            return list_batches(self._state, name)
 
     def note(self) -> str:
         """Return the note for this run's archive."""
@@ -246,7 +246,7 @@ class Claim:
         ConfigError
             The directory contains such files, or cannot be read.
         """
-        with naming("path", self._path):
+        with convert_errors("path", self._path):
             names = {name for name in self._folder.names() if not name.startswith(".")}
         for kind, (marker, words) in _KINDS.items():
             if kind != self._kind and marker in names:
@@ -275,7 +275,7 @@ class Claim:
             return False
         return '"format": "delta"' in self._folder.read(ARCHIVE_NOTE)
 
-    def make(self) -> None:
+    def create_folder(self) -> None:
         """Create the directory if it does not exist.
 
         Raises
@@ -283,10 +283,10 @@ class Claim:
         ConfigError
             The directory cannot be created.
         """
-        with naming("path", self._path):
+        with convert_errors("path", self._path):
             self._folder.make()
 
-    def take(self) -> None:
+    def write_note(self) -> None:
         """Write the note if it is missing. The query has started, so the checkpoint contains its
         id.
 
@@ -298,7 +298,7 @@ class Claim:
         if self._folder.exists(ARCHIVE_NOTE):
             self._owner.check(self._folder.read(ARCHIVE_NOTE), f"file {ARCHIVE_NOTE}")
             return
-        with naming("path", self._path):
+        with convert_errors("path", self._path):
             self._folder.write(ARCHIVE_NOTE, self._owner.note() + "\n")
 
 

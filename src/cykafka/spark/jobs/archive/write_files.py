@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cykafka.spark.jobs.folders import AnyFolder
 
-__all__ = ["FOLDERS", "UNFINISHED", "Staged", "WriteFiles", "knows_zone", "written"]
+__all__ = ["FOLDERS", "UNFINISHED", "Staged", "WriteFiles", "collect_staged", "knows_zone"]
 
 # The suffix of a file's name until the file is in the archive, so that readers skip the file.
 UNFINISHED = ".unfinished"
@@ -74,7 +74,7 @@ _STAGED = pa.schema(
 )
 
 
-def written(batch: DataFrame, folder: AnyFolder) -> list[Staged]:
+def collect_staged(batch: DataFrame, folder: AnyFolder) -> list[Staged]:
     """Run a micro-batch's tasks, and return the files in `folder`.
 
     Raises
@@ -136,7 +136,7 @@ class WriteFiles:
     )  # fmt: skip
     reports: ClassVar[pa.Schema] = _STAGED
 
-    def do(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the records, and report one row of `Staged` per file."""
         with ExitStack() as undo:
             files = _OpenFiles(self, undo)
@@ -187,7 +187,7 @@ class _OpenFile:
     def write(self, rows: pa.Table) -> None:
         """Write rows as a row group."""
         columns = rows.select(self._writer.schema.names)
-        with _naming(self._address):
+        with _name_in_errors(self._address):
             self._writer.write_table(columns, row_group_size=rows.num_rows)
         found, offsets = self._staged, pc.min_max(rows["offset"])
         self._staged = found._replace(
@@ -198,7 +198,7 @@ class _OpenFile:
         )
 
     def close(self) -> Staged:
-        with _naming(self._address):
+        with _name_in_errors(self._address):
             self._writer.close()
         return self._staged
 
@@ -237,7 +237,7 @@ class _OpenFiles:
             runs = _runs(places)
         start = 0
         for *place, end in zip(*runs.to_pydict().values(), strict=True):
-            self._file(tuple(place), rows.schema).write(rows.slice(start, end - start))
+            self._open_file(tuple(place), rows.schema).write(rows.slice(start, end - start))
             start = end
 
     def _places(self, rows: pa.Table) -> pa.RecordBatch:
@@ -253,16 +253,16 @@ class _OpenFiles:
             [topics, partitions, dates], ["topic", "partition", "date"]
         )
 
-    def _file(self, place: _FileKey, schema: pa.Schema) -> _OpenFile:
+    def _open_file(self, place: _FileKey, schema: pa.Schema) -> _OpenFile:
         file = self._open.pop(place, None)
         if file is None:
             if len(self._open) >= _MOST_OPEN:
                 self._close(next(iter(self._open)))
-            file = self._begin(*place, schema)
+            file = self._create_file(*place, schema)
         self._open[place] = file
         return file
 
-    def _begin(
+    def _create_file(
         self, topic: str, partition: int, date: datetime.date | None, schema: pa.Schema
     ) -> _OpenFile:
         work = self._work
@@ -304,7 +304,7 @@ def _runs(places: pa.RecordBatch) -> pa.Table:
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _name_in_errors(path: str) -> Iterator[None]:
     """Name the file in an error from its writer."""
     try:
         yield

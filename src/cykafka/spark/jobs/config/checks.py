@@ -65,27 +65,27 @@ _TABLE = re.compile(r"[^.\s]+(?:\.[^.\s]+){2,}")
 
 def check(config: JobConfig) -> list[Problem]:
     """Return all mistakes in a configuration whose single values are right."""
-    problems = [*_topics(config), *_options(config)]
+    problems = [*_topic_problems(config), *_option_problems(config)]
     reported = {key.lower() for problem in problems for key in problem.keys}
-    for problem in _clients(config):
+    for problem in _client_problems(config):
         if not reported & {key.lower() for key in problem.keys}:
             problems.append(problem)
-    problems += _folders(config)
+    problems += _folder_problems(config)
     if isinstance(config, DecodeKeys):
-        problems += _schema(config)
+        problems += _schema_problems(config)
     if isinstance(config, TableKeys):
-        problems += _table(config)
+        problems += _table_problems(config)
     if isinstance(config, RegistryKeys):
-        problems += _registry(config)
+        problems += _registry_problems(config)
     match config:
         case Archive():
-            problems += _archive(config)
+            problems += _archive_problems(config)
         case Replay():
-            problems += _replay(config)
+            problems += _replay_problems(config)
         case Mirror():
-            problems += _mirror(config)
+            problems += _mirror_problems(config)
         case Redrive():
-            problems += _redrive(config)
+            problems += _redrive_problems(config)
     if "health_timeout" in config.model_fields_set and not config.metrics:
         _log.warning('key "health_timeout" = %g has no effect without "metrics"',
                      config.health_timeout)  # fmt: skip
@@ -107,7 +107,7 @@ def _wrong(config: JobConfig, key: str, words: str) -> Problem:
     return Problem((key,), f'key "{key}" = {shown}: {words}')
 
 
-def _topics(config: JobConfig) -> Iterator[Problem]:
+def _topic_problems(config: JobConfig) -> Iterator[Problem]:
     for key in ("topics", "to", "dead_letter_topic", "parking_topic"):
         value = getattr(config, key, None)
         for topic in [value] if isinstance(value, str) else value or []:
@@ -136,7 +136,7 @@ def _assigned(config: JobConfig) -> str | None:
     return options.get("assign")
 
 
-def _options(config: JobConfig) -> Iterator[Problem]:
+def _option_problems(config: JobConfig) -> Iterator[Problem]:
     """Find options that the source and the sink lack, or that a key of the job replaces."""
     streams = isinstance(config, StreamConfig)
     for table, known in (("source", READ_OPTIONS), ("sink", SINK_OPTIONS)):
@@ -157,7 +157,7 @@ def _options(config: JobConfig) -> Iterator[Problem]:
                 yield Problem((key,), f'key "{key}": only streams have transactions')
 
 
-def _clients(config: JobConfig) -> Iterator[Problem]:
+def _client_problems(config: JobConfig) -> Iterator[Problem]:
     """Find mistakes in the options of the source, the sink and their clients."""
     reported: set[str] = set()
     # A dry run sends nothing, but redrive requests the topics from the sink's brokers.
@@ -216,7 +216,7 @@ def _check_options(role: str, options: dict[str, str], *, is_stream: bool) -> No
         write_options(options, columns, stream=is_stream)
 
 
-def _folders(config: JobConfig) -> Iterator[Problem]:
+def _folder_problems(config: JobConfig) -> Iterator[Problem]:
     for key in ("path", "checkpoint", "staging", "summary"):
         value = getattr(config, key, None)
         if value is None:
@@ -284,7 +284,7 @@ def _local(config: JobConfig, address: str) -> Path | None:
     return Path(path) if not system and (explicit or not may_be_other) else None
 
 
-def _table(config: JobConfig) -> Iterator[Problem]:
+def _table_problems(config: JobConfig) -> Iterator[Problem]:
     """Find mistakes in an archive's format and place."""
     assert isinstance(config, TableKeys)
     if config.format is None:  # missing, and already reported
@@ -318,7 +318,7 @@ def _table(config: JobConfig) -> Iterator[Problem]:
         yield _wrong(config, "format", mistake)
 
 
-def _partitions(config: Archive) -> Iterator[Problem]:
+def _partition_problems(config: Archive) -> Iterator[Problem]:
     """Find partition expressions on missing columns, or two with the same name."""
     raw = {"key"} if config.keep_raw else set()
     records = {"topic", "date", "partition", "offset", "timestampType", *raw}
@@ -357,8 +357,8 @@ def _partition_fault(
     return None
 
 
-def _archive(config: Archive) -> Iterator[Problem]:
-    yield from _partitions(config)
+def _archive_problems(config: Archive) -> Iterator[Problem]:
+    yield from _partition_problems(config)
     path, state = (
         _local(config, address) if address else None
         for address in (config.path, config.checkpoint)
@@ -392,7 +392,7 @@ def _archive(config: Archive) -> Iterator[Problem]:
         )
 
 
-def _schema(config: DecodeKeys) -> Iterator[Problem]:
+def _schema_problems(config: DecodeKeys) -> Iterator[Problem]:
     schema = config.value_schema
     if config.decode == "json" and schema is None and not config.registry:
         yield Problem(("schema",), 'key "schema" is missing: decode = "json" needs one')
@@ -412,7 +412,7 @@ def _schema(config: DecodeKeys) -> Iterator[Problem]:
         )
 
 
-def _registry(config: RegistryKeys) -> Iterator[Problem]:
+def _registry_problems(config: RegistryKeys) -> Iterator[Problem]:
     needs = []
     uses = False
     source = None
@@ -453,7 +453,7 @@ def _registry(config: RegistryKeys) -> Iterator[Problem]:
         yield Problem((f"registry.{name}",), f'key "registry.{name}"{colon} {words}')
 
 
-def _replay(config: Replay) -> Iterator[Problem]:
+def _replay_problems(config: Replay) -> Iterator[Problem]:
     if "step" in config.model_fields_set and not config.checkpoint:
         _log.warning('key "step" = %d has no effect without a "checkpoint"', config.step)
     for what in ("time", "offset"):
@@ -466,7 +466,7 @@ def _replay(config: Replay) -> Iterator[Problem]:
             yield Problem(keys, words)
 
 
-def _mirror(config: Mirror) -> Iterator[Problem]:
+def _mirror_problems(config: Mirror) -> Iterator[Problem]:
     if not config.to and not config.transform:
         words = 'key "to" is missing: the topic to send to (or a "transform" with a column topic)'
         yield Problem(("to", "transform"), words)
@@ -489,7 +489,7 @@ def _mirror(config: Mirror) -> Iterator[Problem]:
         yield _wrong(config, "dead_letter_topic", 'it is the same as "to"')
 
 
-def _redrive(config: Redrive) -> Iterator[Problem]:
+def _redrive_problems(config: Redrive) -> Iterator[Problem]:
     parking = config.parking_topic
     if parking and _reads(config, parking) and _is_same_cluster(config):
         yield _wrong(

@@ -41,7 +41,7 @@ __all__ = [
     "ValueSchema",
     "WriterSchema",
     "fill",
-    "flat",
+    "flatten",
     "has_variable",
 ]
 
@@ -193,7 +193,7 @@ def _milliseconds(value: Any) -> int:
     return round(since * 1000)
 
 
-def flat(value: Any) -> dict[str, Any]:
+def flatten(value: Any) -> dict[str, Any]:
     """Return a table's options by their full names."""
     if not isinstance(value, Mapping):
         raise ValueError("expected a table, not a value")
@@ -281,6 +281,6 @@ WriterSchema = Annotated[SchemaSource, BeforeValidator(_encode_schema), Metavar(
 # Options by their names with dots. Their values may be secrets.
 Table = Annotated[
     dict[str, Annotated[str, BeforeValidator(_option), BeforeValidator(fill)]],
-    BeforeValidator(flat),
+    BeforeValidator(flatten),
     Field(repr=False),
 ]

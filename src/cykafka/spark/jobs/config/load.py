@@ -23,7 +23,7 @@ from cykafka.internal import did_you_mean
 from cykafka.schemas.document import SchemaSource
 from cykafka.spark.clients.properties import is_secret
 from cykafka.spark.jobs.config import checks
-from cykafka.spark.jobs.config.fields import flat, has_variable
+from cykafka.spark.jobs.config.fields import flatten, has_variable
 from cykafka.spark.jobs.config.models import HIDDEN, TABLES, JobConfig
 from cykafka.spark.jobs.config.value_schema import Schema
 from cykafka.spark.jobs.problems import ConfigError, Problem
@@ -107,7 +107,7 @@ def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         if table not in TABLES or not (option or isinstance(value, Mapping)):
             merged[key] = value
             continue
-        options = flat({option: value} if option else value)
+        options = flatten({option: value} if option else value)
         # The full names of these options begin with it, too.
         prefix = {"spark": "spark.", "registry": "schema.registry."}.get(table, "")
         options = {name.removeprefix(prefix): options[name] for name in options}

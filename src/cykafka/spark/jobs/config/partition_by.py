@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["TIMES", "Expression", "of_transform", "parse", "split"]
+__all__ = ["TIMES", "Expression", "parse", "parse_transform", "split"]
 
 _COLUMN = r"(?P<column>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)"
 _EXPRESSION = re.compile(
@@ -105,7 +105,7 @@ def parse(text: str) -> Expression:
     return Expression("identity", match["column"])
 
 
-def of_transform(words: str, column: str) -> Expression:
+def parse_transform(words: str, column: str) -> Expression:
     """The expression of a transform as Iceberg writes it, such as ``bucket[16]``."""
     function, _, number = words.rstrip("]").partition("[")
     return Expression(function, column, int(number or 0))

@@ -46,7 +46,7 @@ _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 
 def mistake(config: TableKeys, given: Mapping[str, str]) -> str | None:
     """Return why the installed Spark cannot write the format; None if it can, or with set jars."""
-    if config.format == "parquet" or _brings(config.format, given):
+    if config.format == "parquet" or _has_jar(config.format, given):
         return None
     try:
         if package(config.format):
@@ -55,8 +55,8 @@ def mistake(config: TableKeys, given: Mapping[str, str]) -> str | None:
         return None
     version, newest = next(iter(reversed(_DELTA.items())))
     return (
-        f"{newest} is for Spark {', '.join(_DELTA)}, and this is PySpark {_spark()}. Install "
-        f'"pyspark=={version}.*", or give a newer Delta Lake in the keys "spark.jars" or '
+        f"{newest} is for Spark {', '.join(_DELTA)}, and this is PySpark {_spark_version()}. "
+        f'Install "pyspark=={version}.*", or give a newer Delta Lake in the keys "spark.jars" or '
         '"spark.jars.packages"'
     )
 
@@ -83,10 +83,10 @@ def settings(config: TableKeys, given: Mapping[str, str]) -> dict[str, str]:
     if config.format == "parquet":
         return conf
     needed = package(config.format)
-    if needed and not _brings(config.format, given):
-        conf[_PACKAGES] = _with(given.get(_PACKAGES), needed)
+    if needed and not _has_jar(config.format, given):
+        conf[_PACKAGES] = _append(given.get(_PACKAGES), needed)
     if config.format == "delta":
-        conf[_EXTENSIONS] = _with(given.get(_EXTENSIONS), _DELTA_EXTENSION)
+        conf[_EXTENSIONS] = _append(given.get(_EXTENSIONS), _DELTA_EXTENSION)
         if _CATALOG not in given:
             conf[_CATALOG] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     elif "spark.sql.parquet.outputTimestampType" not in given:
@@ -94,7 +94,7 @@ def settings(config: TableKeys, given: Mapping[str, str]) -> dict[str, str]:
     return conf
 
 
-def _spark() -> str:
+def _spark_version() -> str:
     from pyspark import __version__
 
     return __version__
@@ -102,13 +102,13 @@ def _spark() -> str:
 
 def package(name: str) -> str | None:
     """Return a format's package for the installed Spark, or None."""
-    return _ICEBERG if name == "iceberg" else _DELTA.get(".".join(_spark().split(".")[:2]))
+    return _ICEBERG if name == "iceberg" else _DELTA.get(".".join(_spark_version().split(".")[:2]))
 
 
-def _brings(name: str, given: Mapping[str, str]) -> bool:
+def _has_jar(name: str, given: Mapping[str, str]) -> bool:
     return any(_PARTS[name] in given.get(key, "") for key in _JARS)
 
 
-def _with(before: str | None, element: str) -> str:
+def _append(before: str | None, element: str) -> str:
     elements = [item.strip() for item in (before or "").split(",") if item.strip()]
     return ",".join(elements if element in elements else [*elements, element])

@@ -56,12 +56,12 @@ def check_topics(config: JobConfig) -> None:
     RuntimeError
         No broker responds.
     """
-    problems = [*_sources(config), *_targets(config)]
+    problems = [*_source_problems(config), *_target_problems(config)]
     if problems:
         raise ConfigError(problems)
     if isinstance(config, Mirror) and config.to is not None:
         if config.keep_partitions:
-            check_partitions(config, {config.to: _read_partitions(config)})
+            check_partitions(config, {config.to: _largest_partition_count(config)})
         _compare_limits(config, config.to)
 
 
@@ -150,7 +150,7 @@ def planner_of(config: JobConfig, mode: Literal["batch", "stream"]) -> Iterator[
         yield planner
 
 
-def _read_partitions(config: Mirror) -> int:
+def _largest_partition_count(config: Mirror) -> int:
     """Return the largest partition count of the topics."""
     with planner_of(config, "stream") as planner:
         return max((partition for _, partition in planner.partitions()), default=-1) + 1
@@ -185,7 +185,7 @@ def _limits(topics: Iterable[str], client: ClientConfig) -> dict[str, dict[str, 
     return found
 
 
-def _sources(config: JobConfig) -> list[str]:
+def _source_problems(config: JobConfig) -> list[str]:
     options = config.source_options()
     lowered = {name.lower(): value.lower() for name, value in options.items()}
     topics = config.topics if isinstance(config, TopicKeys) else None
@@ -199,13 +199,13 @@ def _sources(config: JobConfig) -> list[str]:
     ]
 
 
-def _targets(config: JobConfig) -> list[str]:
+def _target_problems(config: JobConfig) -> list[str]:
     wanted = {name: topic for name in _TARGETS if (topic := getattr(config, name, None))}
     if not wanted or config.is_dry_run:
         return []
     client = _client(config.sink_options(), "admin")
     missing = _missing(wanted.values(), client)
-    if not missing or _are_made(missing, client):
+    if not missing or _are_auto_created(missing, client):
         return []
     return [
         f'key "{name}" = {topic!r}: the topic does not exist, or this user may not see it; '
@@ -247,7 +247,7 @@ def _no_answer(client: ClientConfig, error: KafkaException) -> RuntimeError:
     )
 
 
-def _are_made(missing: Iterable[str], client: ClientConfig) -> bool:
+def _are_auto_created(missing: Iterable[str], client: ClientConfig) -> bool:
     """Whether brokers create missing topics on demand; True if they do not report it."""
     configs = _broker_configs(missing, client)
     return configs is None or configs.get(_ON_DEMAND, "true") == "true"  # none: not Apache Kafka

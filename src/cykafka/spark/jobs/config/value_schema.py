@@ -157,7 +157,7 @@ def _fields(
     if document.get("additionalProperties", True) is not True:
         found.unchecked.append(f'"additionalProperties" of {_path_text(steps)}')
     if not steps:
-        _look(document, steps, found)
+        _note_unchecked(document, steps, found)
     return [
         (_quoted(name), _type(kind, (*steps, f".{name}"), found))
         for name, kind in properties.items()
@@ -169,7 +169,7 @@ def _may_be_null(document: Any) -> bool:
     return isinstance(kind, list) and "null" in kind
 
 
-def _look(document: Mapping[str, Any], steps: tuple[str, ...], found: _Found) -> None:
+def _note_unchecked(document: Mapping[str, Any], steps: tuple[str, ...], found: _Found) -> None:
     """Note the rules that are not checked."""
     found.unchecked += [
         f'"{word}" of {_path_text(steps)}' for word in _UNCHECKED if word in document
@@ -184,7 +184,7 @@ def _type(document: Any, steps: tuple[str, ...], found: _Found) -> str:
     """Return a field's type. If Spark lacks the type, the field stays JSON, as a string."""
     if not isinstance(document, Mapping):
         return "STRING"
-    _look(document, steps, found)
+    _note_unchecked(document, steps, found)
     kind = document.get("type")
     if isinstance(kind, list):  # ["string", "null"]
         kinds = [one for one in kind if one != "null"]

@@ -20,17 +20,18 @@ from cykafka.spark.jobs.records.columns import (
     DEAD_LETTER_TIME,
     HEADERS,
     dead_letter_headers,
+    drop_headers,
     fill_headers,
     header,
     milliseconds,
     with_headers,
-    without,
 )
 from cykafka.spark.jobs.records.decoding import check_type, decode, encode
 from cykafka.spark.jobs.records.outcome import WOULD_SEND, BatchResults, Outcome, settle
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.jobs.run.streams import (
     METRICS,
+    count_by_topic,
     count_records,
     counts_of,
     finish,
@@ -38,7 +39,6 @@ from cykafka.spark.jobs.run.streams import (
     records_stream,
     send,
     start,
-    would_send,
 )
 from cykafka.spark.sink.write_options import write_options
 from cykafka.spark.source.far_times import FAR_TIME
@@ -70,9 +70,9 @@ def run(run: JobRun[Mirror]) -> Summary:
         reports = records_stream(run, work)
         totals = [F.sum(name).alias(name) for name in work.counts]
         run.results.is_used = True
-        settled = _settled(config, run.results)
+        settle_batch = _batch_settler(config, run.results)
         reports = reports.observe(METRICS, *totals)
-        finish(run, start(run, reports, lambda writer: writer.foreachBatch(settled)))
+        finish(run, start(run, reports, lambda writer: writer.foreachBatch(settle_batch)))
         return run.summary
     records = decode(records_stream(run), config)
     records = count_records(records).withColumn("source", F.struct(*_ORIGIN))
@@ -80,7 +80,7 @@ def run(run: JobRun[Mirror]) -> Summary:
         # The transform must neither see nor drop unreadable records. So good and bad records take
         # two paths. Each micro-batch is persisted, so that both paths need only one read.
         _transformed(config, config.transform, records)  # reports mistakes in it now
-        write = _by_batches(run, config.transform)
+        write = _batch_writer(run, config.transform)
         finish(run, start(run, records, lambda writer: writer.foreachBatch(write)))
         return run.summary
     if config.transform:
@@ -88,7 +88,7 @@ def run(run: JobRun[Mirror]) -> Summary:
     elif config.encode != "none":
         _check_encoded(config, records, config.form)
     out = observed(_targets(config, records), **_counts())
-    out = _written(config, out)
+    out = _rows_to_write(config, out)
     send(run, out, config.copy_options(timestamps=True))
     return run.summary
 
@@ -104,22 +104,22 @@ def _work(run: JobRun[Mirror]) -> SendRecords | None:
     written += ["timestamp"] if config.keep_timestamps else []
     source = source_schema(include_headers=True)
     options = {**config.copy_options(timestamps=config.keep_timestamps), "topic": config.to}
-    with run.own_warnings():
+    with run.pass_on_own_warnings():
         sink = write_options(options, StructType([source[name] for name in written]), stream=True)
     return None if sink.transaction else SendRecords(sink, config.source_headers)
 
 
-def _settled(config: Mirror, results: BatchResults) -> Any:
+def _batch_settler(config: Mirror, results: BatchResults) -> Any:
     """Return a function that processes the task reports of a micro-batch."""
 
-    def settled(batch: DataFrame, number: int) -> None:
+    def settle_batch(batch: DataFrame, number: int) -> None:
         texts = [row.outcome for row in batch.select("outcome").collect()]
         results.put(number, settle(config, Outcome.sum(map(Outcome.from_text, texts))))
 
-    return settled
+    return settle_batch
 
 
-def _by_batches(run: JobRun[Mirror], transform: str) -> Any:
+def _batch_writer(run: JobRun[Mirror], transform: str) -> Any:
     """Return a function that writes a micro-batch whose records may be unreadable."""
     # With Spark Connect, the function runs on the server, with copies of what it refers to.
     config, results, scratch = run.config, run.results, run.scratch
@@ -133,10 +133,10 @@ def _by_batches(run: JobRun[Mirror], transform: str) -> Any:
             seen = Observation()
             out = _targets(config, good).unionByName(_targets(config, bad))
             out = out.observe(seen, *counts_of(_counts()))
-            out = _written(config, out)
+            out = _rows_to_write(config, out)
             more: dict[str, Any]
             if config.dry_run:
-                more = {WOULD_SEND: would_send(out)}
+                more = {WOULD_SEND: count_by_topic(out)}
             else:
                 more = settle(
                     config, job_sink.write(out, config.copy_options(timestamps=True), scratch)
@@ -234,7 +234,7 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
     elif not is_plain:
         partition = or_null("partition")
     source_ms = milliseconds("source.timestamp", "source.headers")
-    sent = without(given("headers"), (FAR_TIME,))
+    sent = drop_headers(given("headers"), (FAR_TIME,))
     if config.source_headers:
         trace = {
             "source_topic": F.col("source.topic"),
@@ -243,9 +243,9 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
             "source_timestamp": source_ms,
         }
         added = [header(name, value) for name, value in trace.items()]
-        sent = with_headers(without(given("headers"), (FAR_TIME, *trace)), added)
+        sent = with_headers(drop_headers(given("headers"), (FAR_TIME, *trace)), added)
     dead = with_headers(
-        without(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, FAR_TIME)),
+        drop_headers(F.col("source.headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, FAR_TIME)),
         dead_letter_headers(error, source_ms),
     )
     now = F.unix_millis(F.current_timestamp())
@@ -254,16 +254,16 @@ def _targets(config: Mirror, rows: DataFrame) -> DataFrame:
         own = "timestamp" in rows.columns and not is_plain
         stamp = F.unix_millis(given("timestamp")) if own else source_ms
 
-    def either(good: Column, bad: Column) -> Column:
+    def choose(good: Column, bad: Column) -> Column:
         return F.when(is_bad, bad).otherwise(good)
 
     return rows.select(
-        either(given("key"), F.col("source.key")).alias("key"),
-        either(given("value"), F.col("source.value")).alias("value"),
-        fill_headers(either(sent, dead)).alias("headers"),
-        either(topic, F.lit(config.dead_letter_topic).cast("string")).alias("topic"),
-        either(partition, F.lit(None).cast("int")).alias("partition"),
-        either(stamp, now).alias("timestamp"),
+        choose(given("key"), F.col("source.key")).alias("key"),
+        choose(given("value"), F.col("source.value")).alias("value"),
+        fill_headers(choose(sent, dead)).alias("headers"),
+        choose(topic, F.lit(config.dead_letter_topic).cast("string")).alias("topic"),
+        choose(partition, F.lit(None).cast("int")).alias("partition"),
+        choose(stamp, now).alias("timestamp"),
         is_bad.alias("is_bad"),
         F.struct(*(f"source.{name}" for name in ("topic", "partition", "offset"))).alias("source"),
     )
@@ -273,7 +273,7 @@ def _counts() -> dict[str, Column]:
     return {"sent": ~F.col("is_bad"), "bad": F.col("is_bad")}
 
 
-def _written(config: Mirror, out: DataFrame) -> DataFrame:
+def _rows_to_write(config: Mirror, out: DataFrame) -> DataFrame:
     if not config.dead_letter_topic:
         out = out.where("NOT is_bad")
     return out.drop("is_bad")

@@ -14,10 +14,10 @@ from cykafka.spark.jobs.records.columns import (
     DEAD_LETTER_TIME,
     HEADERS,
     WITHOUT_VALUE,
+    drop_headers,
     header,
     last_header,
     with_headers,
-    without,
 )
 from cykafka.spark.jobs.records.targets import topics_of
 from cykafka.spark.jobs.run.session import JobRun
@@ -35,10 +35,10 @@ def run(run: JobRun[Redrive]) -> Summary:
     config = run.config
     # Each record has one fate: skipped by `where`, bad, exhausted (sent too often), or sent.
     rows = _with_targets(run, _add_dead_letter_columns(records_stream(run)))
-    rows = rows.withColumn("_fate", _fate(run, rows))
+    rows = rows.withColumn("_fate", _decide_fate(run, rows))
     fates = ("sent", "exhausted", "skipped", "bad")
     rows = count_records(rows, **{fate: F.col("_fate") == fate for fate in fates})
-    out = _out(run, rows)
+    out = _rows_to_send(run, rows)
     send(run, out, config.copy_options(timestamps=config.keep_timestamps))
     return run.summary
 
@@ -69,7 +69,7 @@ def _with_targets(run: JobRun[Redrive], rows: DataFrame) -> DataFrame:
     return joined.drop("_target")
 
 
-def _fate(run: JobRun[Redrive], rows: DataFrame) -> Column:
+def _decide_fate(run: JobRun[Redrive], rows: DataFrame) -> Column:
     config = run.config
     where, partition = config.where, F.coalesce("dlq_partition", F.lit(0))
     # Without its value, the record would be a tombstone.
@@ -89,14 +89,14 @@ def _fate(run: JobRun[Redrive], rows: DataFrame) -> Column:
     return F.when(F.coalesce(condition, F.lit(False)), fate).otherwise("skipped")
 
 
-def _out(run: JobRun[Redrive], rows: DataFrame) -> DataFrame:
+def _rows_to_send(run: JobRun[Redrive], rows: DataFrame) -> DataFrame:
     config = run.config
     sent = F.col("_fate") == "sent"
     parking = config.parking_topic
     rows = rows.where("_fate <> 'skipped'" if parking else "_fate = 'sent'")
     # The headers from before the record became a dead letter, plus the counter.
     back = with_headers(
-        without(F.col("headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, ATTEMPTS, FAR_TIME)),
+        drop_headers(F.col("headers"), (*DEAD_LETTER, DEAD_LETTER_TIME, ATTEMPTS, FAR_TIME)),
         [header(ATTEMPTS, F.col(ATTEMPTS) + 1)],
     )
     original = last_header(F.col("headers"), DEAD_LETTER_TIME).try_cast("bigint")

@@ -46,7 +46,7 @@ class SendRecords:
         [*((name, pa.int64()) for name in counts), ("outcome", pa.string())]
     )
 
-    def do(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send the records, and report their count, their bytes, how many were sent, and an
         `Outcome`. The count of sent records includes rejected ones."""
         records = size = 0

@@ -75,15 +75,15 @@ class JobMetrics(Collector):
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def take(self, summary: Summary) -> None:
+    def set_summary(self, summary: Summary) -> None:
         """Copy the counts of the job so far."""
         self._summary = replace(
             summary, counts=dict(summary.counts), warnings=list(summary.warnings)
         )
 
-    def take_batch(self, report: Mapping[str, Any]) -> None:
+    def add_batch(self, report: Mapping[str, Any]) -> None:
         """Add Spark's report of a micro-batch."""
-        self._batches.take(self._name, report)
+        self._batches.add_batch(self._name, report)
 
     def set_lag(self, lag: Offsets) -> None:
         """Replace the lag: offsets by topic and partition."""
@@ -115,8 +115,9 @@ class JobMetrics(Collector):
             outcomes.add_metric([name, outcome], count)
         yield outcomes
         done, total = self._tasks
+        ready = self._health.readiness_problem() is None
         for metric, help, value in (
-            ("ready", "1 if /ready responds with 200, otherwise 0.", self._health.ready() is None),
+            ("ready", "1 if /ready responds with 200, otherwise 0.", ready),
             ("tasks", "Tasks of the running Spark jobs, in a batch job.", total),
             ("completed_tasks", "Finished tasks of the running Spark jobs, in a batch job.", done),
         ):
@@ -176,7 +177,7 @@ class Endpoint:
         self.metrics = metrics
         self._job = job
         self._scrape: Any = make_wsgi_app(metrics.registry)
-        self._checks = {"/health": health.live, "/ready": health.ready}
+        self._checks = {"/health": health.liveness_problem, "/ready": health.readiness_problem}
         host, _, port = address.rpartition(":")
         kind = _Server6 if host.startswith("[") else _Server
         self._server = make_server(host.strip("[]"), int(port), self._app, kind, _RequestHandler)

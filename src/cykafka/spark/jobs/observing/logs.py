@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from logging.handlers import BufferingHandler
 from typing import Any, BinaryIO, TextIO, cast
 
-__all__ = ["JsonFormatter", "SparkStderr", "held_back", "json_lines"]
+__all__ = ["JsonFormatter", "SparkStderr", "buffer_log", "log_as_json"]
 
 
 # -- as JSON
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 @contextmanager
-def held_back() -> Iterator[list[logging.LogRecord]]:
+def buffer_log() -> Iterator[list[logging.LogRecord]]:
     """Buffer the block's log records, because the log format is not known yet."""
     handler = BufferingHandler(_MOST_HELD)
     root = logging.getLogger()
@@ -82,7 +82,7 @@ def held_back() -> Iterator[list[logging.LogRecord]]:
 
 
 @contextmanager
-def json_lines(job: str, redact: Callable[[str], str] = str) -> Iterator[logging.Logger]:
+def log_as_json(job: str, redact: Callable[[str], str] = str) -> Iterator[logging.Logger]:
     """Write the log of this process as JSON during the block; yield the job's own logger."""
     sys.stderr.flush()
     stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
@@ -94,7 +94,7 @@ def json_lines(job: str, redact: Callable[[str], str] = str) -> Iterator[logging
     own.setLevel(logging.INFO)
     logging.captureWarnings(True)
     try:
-        with _stray_lines(own.getChild("stderr")):
+        with _log_stderr(own.getChild("stderr")):
             yield own
     finally:
         logging.captureWarnings(False)
@@ -111,7 +111,7 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
 
 
 @contextmanager
-def _stray_lines(log: logging.Logger) -> Iterator[None]:
+def _log_stderr(log: logging.Logger) -> Iterator[None]:
     """Log each line that anything writes to standard error as a message in `log`."""
     real = os.dup(2)
     source, sink = os.pipe()
@@ -171,7 +171,7 @@ class SparkStderr:
         """Close the file, which deletes it."""
         self.file.close()
 
-    def look(self) -> list[str]:
+    def read_warnings(self) -> list[str]:
         """Read the new lines and return the source's and the sink's warnings among them."""
         warnings = []
         while data := os.pread(self.file.fileno(), _PIECE, self._at):
@@ -191,7 +191,7 @@ class SparkStderr:
 
     def last(self) -> list[str]:
         """The last lines, without those of tracebacks."""
-        self.look()
+        self.read_warnings()
         return list(self._last)
 
     def first_error(self) -> str:

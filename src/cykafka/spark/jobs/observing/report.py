@@ -86,13 +86,13 @@ class Summary:
     unknown: int = 0
     dry_run: bool = False
 
-    def cover(self, topic: str, partition: int, start: int, end: int) -> None:
+    def add_range(self, topic: str, partition: int, start: int, end: int) -> None:
         """Note that the offsets from `start` up to, but not including, `end` were read."""
         if start < end:
             low, high = self.ranges.get((topic, partition), (start, end))
             self.ranges[topic, partition] = min(low, start), max(high, end)
 
-    def tell_targets(self, counts: Mapping[str, int]) -> None:
+    def add_targets(self, counts: Mapping[str, int]) -> None:
         """Add the records by topic that a dry run would send."""
         would = self.details.setdefault("would_send", {})
         for topic, count in counts.items():
@@ -238,20 +238,20 @@ class ProgressLine:
         elif now - self._shown >= self._interval:
             self._shown = now
             if self._log is None:
-                self.note(line)
+                self.print_line(line)
             else:
-                self.note(words, **fields)
+                self.print_line(words, **fields)
 
-    def stage(self, words: str) -> None:
+    def show_stage(self, words: str) -> None:
         """Show what a job begins to do, at once."""
         if self._interval <= 0:
             return
         if self._console.is_terminal and self._log is None:
             self.show(words)
         else:
-            self.note(words)
+            self.print_line(words)
 
-    def note(self, words: str, **fields: Any) -> None:
+    def print_line(self, words: str, **fields: Any) -> None:
         """Print this now, on its own line."""
         if self._log is None:
             self._console.print(Text(words), soft_wrap=True)
@@ -261,7 +261,7 @@ class ProgressLine:
     def warn(self, words: str) -> None:
         """Print a warning now, on its own line."""
         if self._log is None:
-            self.note(f"warning: {words}")
+            self.print_line(f"warning: {words}")
         else:
             self._log.warning(words)
 
@@ -276,7 +276,7 @@ class ProgressLine:
 class Health:
     """The times of a job's last progress and of Spark's last response.
 
-    The job's thread records the times; any thread may call `live` and `ready`.
+    The job's thread records the times; any thread may call the other methods.
 
     Parameters
     ----------
@@ -295,30 +295,30 @@ class Health:
         self._moved: float | None = None
         self._doing = ""
 
-    def answered(self) -> None:
+    def note_response(self) -> None:
         """Note that Spark has responded."""
         self._answered = self._clock()
 
-    def moved(self) -> None:
+    def note_progress(self) -> None:
         """Note that a micro-batch has ended, or that there is none to run."""
         self._moved = self._clock()
 
-    def doing(self, words: str) -> None:
+    def note_activity(self, words: str) -> None:
         """Note Spark's description of its current activity."""
         self._doing = words
 
-    def live(self) -> str | None:
+    def liveness_problem(self) -> str | None:
         """Return why a scheduler should end the job (Spark does not respond), or None."""
-        return self._late("Spark has not responded", self._answered)
+        return self._describe_delay("Spark has not responded", self._answered)
 
-    def ready(self) -> str | None:
+    def readiness_problem(self) -> str | None:
         """Return why the job makes no progress, or None."""
         if self._answered is None:
             return "the job is starting"
         what = "the micro-batch has not ended"
-        return self.live() or self._late(what, self._moved, self._doing)
+        return self.liveness_problem() or self._describe_delay(what, self._moved, self._doing)
 
-    def _late(self, what: str, since: float | None, doing: str = "") -> str | None:
+    def _describe_delay(self, what: str, since: float | None, doing: str = "") -> str | None:
         seconds = 0.0 if since is None else self._clock() - since
         if seconds <= self._timeout:
             return None

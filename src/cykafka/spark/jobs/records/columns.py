@@ -24,6 +24,7 @@ __all__ = [
     "WITHOUT_VALUE",
     "bytes_of",
     "dead_letter_headers",
+    "drop_headers",
     "fill_headers",
     "header",
     "last_header",
@@ -31,7 +32,6 @@ __all__ = [
     "replace_headers",
     "total_bytes",
     "with_headers",
-    "without",
 ]
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -64,7 +64,7 @@ def with_headers(headers: Column, more: list[Column]) -> Column:
     return F.concat(fill_headers(headers), F.array(*more).cast(HEADERS))
 
 
-def without(headers: Column, names: tuple[str, ...]) -> Column:
+def drop_headers(headers: Column, names: tuple[str, ...]) -> Column:
     """Remove the headers with these names."""
     return F.filter(headers, lambda item: ~item["key"].isin(*names))
 

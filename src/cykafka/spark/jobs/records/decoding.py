@@ -109,7 +109,7 @@ def check_schemas(config: Any) -> None:
         decoder, _ = _decoder(config)
         registry = registry_of(config.registry)
         for topic in (isinstance(config, TopicKeys) and config.topics) or ():
-            with _naming("schema", f"it does not fit the subject {topic}-value: "):
+            with _convert_errors("schema", f"it does not fit the subject {topic}-value: "):
                 try:
                     newest = registry.version(f"{topic}-value")
                 except NotFoundError:
@@ -119,7 +119,7 @@ def check_schemas(config: Any) -> None:
     if isinstance(config, EncodeKeys) and config.encode != "none":
         to = getattr(config, "to", None)
         source = config.encode_schema
-        with _naming("encode"):
+        with _convert_errors("encode"):
             if to or (source and (source.subject or source.document)):
                 _encoder(config).writer(to or "")
             if to and config.registry.get("auto.register.schemas") != "true":
@@ -133,7 +133,7 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
     options = tuple(sorted(config.registry.items()))
     given = config.value_schema
     source = given if isinstance(given, SchemaSource) else None
-    with _naming("schema"):
+    with _convert_errors("schema"):
         if isinstance(given, value_schema.Schema):
             return Decoder("json", options, None), given
         document = _document(config, source)
@@ -178,7 +178,7 @@ def _encoder(config: EncodeKeys) -> Encoder:
 
 
 @contextmanager
-def _naming(key: str, words: str = "") -> Iterator[None]:
+def _convert_errors(key: str, words: str = "") -> Iterator[None]:
     """Convert a schema's error to a ConfigError that names the key."""
     try:
         yield

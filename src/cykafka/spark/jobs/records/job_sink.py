@@ -22,7 +22,7 @@ from cykafka.spark.sink.write_options import WriteOptions, write_options
 from cykafka.spark.sink.writers import KafkaStreamWriter
 from cykafka.spark.sink.writing import Written, report_task
 
-__all__ = ["RATE", "JobSink", "paced", "stream_sink", "write"]
+__all__ = ["RATE", "JobSink", "limit_rate", "stream_sink", "write"]
 
 # The option with the rate limit: records per second and task.
 RATE = "tasksrate"
@@ -133,7 +133,7 @@ class _Writer(DataSourceArrowWriter):
         # The rate limit runs in the writing process without extra cost. A separate step before the
         # sink would need another process, and pandas, which Spark requires to map Arrow batches.
         return report_task(
-            self._options, iterator if self._rate is None else paced(iterator, self._rate)
+            self._options, iterator if self._rate is None else limit_rate(iterator, self._rate)
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -142,7 +142,7 @@ class _Writer(DataSourceArrowWriter):
         folder.write(self._name, _outcome(messages).text())
 
 
-def paced(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
+def limit_rate(batches: Iterator[pa.RecordBatch], rate: float) -> Iterator[pa.RecordBatch]:
     """Yield batches at most at `rate` records per second.
 
     Each batch waits until the time slot of the previous one is over. The end waits for the last

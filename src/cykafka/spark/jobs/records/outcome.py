@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from cykafka.spark.clients.producers import keeping, take
+from cykafka.spark.clients.producers import borrow_producer, return_producer
 from cykafka.spark.jobs.config.models import Mirror, Redrive, SendKeys
 from cykafka.spark.jobs.folders import AnyFolder
 from cykafka.spark.jobs.problems import explain_error
@@ -28,7 +28,13 @@ from cykafka.spark.jobs.records.columns import (
     replace_headers,
 )
 from cykafka.spark.sink.write_options import WriteOptions, write_options
-from cykafka.spark.sink.writing import KafkaWriteError, Refused, Written, refusals, write_batches
+from cykafka.spark.sink.writing import (
+    KafkaWriteError,
+    Refused,
+    Written,
+    describe_refusals,
+    write_batches,
+)
 from cykafka.spark.source.far_times import in_milliseconds, restore_times
 from cykafka.spark.source.offsets import Partition, PartitionRange
 from cykafka.spark.source.read_options import ReadOptions
@@ -127,7 +133,7 @@ def settle(config: SendKeys, outcome: Outcome) -> dict[str, int]:
     handling = JobHandling(config)
     if outcome.refused:
         if not handling.leaves_out:
-            raise RefusedError(f"{refusals(outcome.refused)}. {_advice(config)}")
+            raise RefusedError(f"{describe_refusals(outcome.refused)}. {_advice(config)}")
         if handling.letters_to is not None:
             _send_letters(handling, handling.letters_to, outcome.refused)
     count = handling.count(outcome.refused) + outcome.settled
@@ -236,7 +242,9 @@ def _send_letters(handling: JobHandling, sink: WriteOptions, refused: Sequence[R
             return
         # The letters say why brokers rejected the records.
         refused = [firsts[record[:3]] for record in rest]
-    raise RefusedError(f"brokers refuse even dead letters without values: {refusals(rest)}")
+    raise RefusedError(
+        f"brokers refuse even dead letters without values: {describe_refusals(rest)}"
+    )
 
 
 def _letter_options(config: Mirror | Redrive, topic: str) -> WriteOptions:
@@ -246,9 +254,9 @@ def _letter_options(config: Mirror | Redrive, topic: str) -> WriteOptions:
 
 
 def _write(sink: WriteOptions, batches: Iterable[pa.RecordBatch], refused: list[Refused]) -> None:
-    borrowed = take(sink.config)
+    borrowed = borrow_producer(sink.config)
     borrowed.spent = True  # letters are rare
-    with keeping(sink.config, borrowed):
+    with return_producer(sink.config, borrowed):
         write_batches(borrowed, sink, batches, refused)
 
 

@@ -30,7 +30,7 @@ __all__ = [
     "ReplayLimits",
     "UnfitFileError",
     "UnreadableError",
-    "look",
+    "describe_file",
     "rows_in_order",
 ]
 
@@ -117,7 +117,7 @@ class File:
 # -- contents of a file
 
 
-def look(path: str, folders: Mapping[str, str], limits: ReplayLimits) -> File | None:
+def describe_file(path: str, folders: Mapping[str, str], limits: ReplayLimits) -> File | None:
     """Describe a file's contents, from its numeric columns. Returns None for an empty file.
 
     Parameters

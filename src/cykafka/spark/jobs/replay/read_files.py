@@ -25,7 +25,7 @@ from cykafka.spark.jobs.replay.parquet_rows import (
     ReplayLimits,
     UnfitFileError,
     UnreadableError,
-    look,
+    describe_file,
     rows_in_order,
 )
 from cykafka.spark.sink.write_options import WriteOptions, write_options
@@ -176,10 +176,10 @@ def files_of(run: JobRun[Replay], records: DataFrame, done: Offsets) -> LocalFil
     root = run.driver.folder(config.folder).address
     limits = _limits(config, done)
     # These are the valid files: Spark evaluates its log of complete files (_spark_metadata).
-    found = run.watched("listing the archive", records.inputFiles)
+    found = run.watch("listing the archive", records.inputFiles)
     try:
         places = [_place(address, root) for address in found]
-        files = run.watched("inspecting the archive", partial(_look_at, run, places, limits))
+        files = run.watch("inspecting the archive", partial(_describe_files, run, places, limits))
     except UnfitFileError as error:
         _log.info("Spark reads the archive: %s", error)
         return None
@@ -216,7 +216,7 @@ def _place(address: str, root: str) -> _FileAndFolders:
     return path, {unquote(name): unquote(value) for name, sign, value in pairs if sign}
 
 
-def _look_at(
+def _describe_files(
     run: JobRun[Replay], places: list[_FileAndFolders], limits: ReplayLimits
 ) -> list[File]:
     """Describe each file that may contain wanted records."""
@@ -231,7 +231,7 @@ def _look_at(
     tasks = max(run.driver.parallelism(), len(places) // _LOOKED_AT)
     rows = run.spark.sparkContext.parallelize(places, min(tasks, len(places)))
     files = []
-    for found in rows.mapPartitions(partial(_look_at_files, limits)).collect():
+    for found in rows.mapPartitions(partial(_describe_in_task, limits)).collect():
         if isinstance(found, str):
             raise UnfitFileError(found)
         files.append(found)
@@ -247,20 +247,20 @@ def _options(run: JobRun[Replay], records: DataFrame) -> WriteOptions:
     written = ["key", "value", "headers", "topic", "timestamp"]
     written += ["partition"] if config.keep_partitions else []
     schema = StructType([records.schema[name] for name in written])
-    with run.own_warnings():
+    with run.pass_on_own_warnings():
         return write_options(options, schema, stream=False)
 
 
 # -- on the workers
 
 
-def _look_at_files(
+def _describe_in_task(
     limits: ReplayLimits, places: Iterable[_FileAndFolders]
 ) -> Iterator[File | str]:
     """Describe each file, or return a text that says why Spark must read the archive."""
     for path, folders in places:
         try:
-            file = look(path, folders, limits)
+            file = describe_file(path, folders, limits)
         except (UnfitFileError, UnreadableError) as error:
             yield str(error)
             return

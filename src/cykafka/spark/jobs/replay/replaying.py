@@ -21,16 +21,16 @@ from cykafka.schemas.document import FORMS
 from cykafka.spark.jobs.config.models import Replay
 from cykafka.spark.jobs.config.table_formats import MARKERS
 from cykafka.spark.jobs.config.topic_check import check_partitions
-from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.folders import convert_errors
 from cykafka.spark.jobs.observing.report import Summary
 from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_spark_error, wrong_value
 from cykafka.spark.jobs.records import job_sink
 from cykafka.spark.jobs.records.columns import (
     HEADERS,
+    drop_headers,
     fill_headers,
     milliseconds,
     total_bytes,
-    without,
 )
 from cykafka.spark.jobs.records.decoding import check_type, encode
 from cykafka.spark.jobs.records.outcome import (
@@ -74,17 +74,17 @@ def run(run: JobRun[Replay]) -> Summary:
     records = _selected(run)
     try:
         if config.dry_run:
-            with naming("checkpoint", config.checkpoint or ""):
+            with convert_errors("checkpoint", config.checkpoint or ""):
                 done = _Note(run).read()
-            parts = _parts(run, records, done)
+            parts = _find_parts(run, records, done)
             _check_parts(run, parts, done)
             for part in parts:
-                run.summary.cover(part.topic, part.partition, part.start, part.end)
+                run.summary.add_range(part.topic, part.partition, part.start, part.end)
                 run.summary.add(part.records, part.bytes, 0, {})
             would: Counter[str] = Counter()
             for part in parts:
                 would[config.to or part.topic] += part.records
-            run.summary.tell_targets(would)
+            run.summary.add_targets(would)
             run.summary.add(0, 0, 0, {"sent": 0})
         else:
             _send(run, records)
@@ -100,7 +100,7 @@ def run(run: JobRun[Replay]) -> Summary:
 def _selected(run: JobRun[Replay]) -> DataFrame:
     """Return the archive's records that the configuration selects."""
     config = run.config
-    records = _archive(run)
+    records = _read_archive(run)
     if config.topics:
         records = records.where(F.col("topic").isin(config.topics))
     if config.partitions:
@@ -120,7 +120,7 @@ def _selected(run: JobRun[Replay]) -> DataFrame:
     return records
 
 
-def _archive(run: JobRun[Replay]) -> DataFrame:
+def _read_archive(run: JobRun[Replay]) -> DataFrame:
     config = run.config
     run.driver.check_format(run.config.format)
     if config.format == "iceberg":
@@ -128,11 +128,11 @@ def _archive(run: JobRun[Replay]) -> DataFrame:
         if not table.exists:
             raise ConfigError([f"{config.place}: the Iceberg table does not exist"])
         schema = _needed(config, table.columns)
-        files = run.watched("listing the archive", table.files)
+        files = run.watch("listing the archive", table.files)
         if not files:
             return run.spark.createDataFrame([], schema)
         return run.spark.read.schema(schema).parquet(*(file.path for file in files))
-    with naming("path", config.folder):
+    with convert_errors("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists():
             raise ConfigError([f"{config.place}: the directory does not exist"])
@@ -156,7 +156,7 @@ def _parquet_schema(run: JobRun[Replay], path: str) -> StructType:
     # Decoded values of later files may have more fields.
     reader = run.spark.read.option("mergeSchema", run.config.encode != "none")
     try:
-        return run.watched("listing the archive", lambda: reader.parquet(place).schema)
+        return run.watch("listing the archive", lambda: reader.parquet(place).schema)
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
@@ -209,7 +209,7 @@ def _decoded_column(config: Replay, there: StructType) -> StructField | None:
     return field
 
 
-def _parts(run: JobRun[Replay], records: DataFrame, done: Offsets) -> list[Part]:
+def _find_parts(run: JobRun[Replay], records: DataFrame, done: Offsets) -> list[Part]:
     """Find the records still to send, by one pass over the archive's numeric columns."""
     # Group by file, so that a step does not open all files.
     file = F.col(_FILE) if run.config.format == "parquet" else F.lit(None).cast("string")
@@ -226,7 +226,7 @@ def _parts(run: JobRun[Replay], records: DataFrame, done: Offsets) -> list[Part]
         # Only a dry run needs the byte counts from this pass, which require reading all values.
         (total_bytes() if run.config.dry_run else F.lit(0)).alias("bytes"),
     )
-    found = run.watched("inspecting the archive", measured.collect)
+    found = run.watch("inspecting the archive", measured.collect)
     parts: dict[Partition, list[Part]] = defaultdict(list)
     for topic, partition, path, start, end, count, size in sorted(found):
         spans = () if path is None else ((path, start, end),)
@@ -261,7 +261,7 @@ def _check_parts(run: JobRun[Replay], parts: list[Part], done: Offsets) -> None:
     if config.dry_run and "kafka.bootstrap.servers" not in map(str.lower, config.sink_options()):
         run.warn("without kafka.bootstrap.servers, the partitions of the topics were not checked")
         return
-    run.watched("checking the topics", partial(check_partitions, config, wanted))
+    run.watch("checking the topics", partial(check_partitions, config, wanted))
 
 
 def _warn_of_nothing(run: JobRun[Replay], parts: list[Part]) -> None:
@@ -281,13 +281,13 @@ def _warn_of_nothing(run: JobRun[Replay], parts: list[Part]) -> None:
 def _send(run: JobRun[Replay], records: DataFrame) -> None:
     config = run.config
     run.at_end.append(run.scratch.delete)
-    with naming("checkpoint", config.checkpoint or ""):
+    with convert_errors("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
         note.check()
         note.write({})  # if the note cannot be written, fail before any record is sent
     files = files_of(run, records, done)
-    parts = _parts(run, records, done) if files is None else files.parts
+    parts = _find_parts(run, records, done) if files is None else files.parts
     _check_parts(run, parts, done)
     total = sum(part.records for part in parts)
     # Without a checkpoint, steps only show progress, and Spark would read the archive for each.
@@ -307,19 +307,19 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
         most = sum(part.end - part.start for part in step)
         run.summary.unknown = min(most, total - run.summary.records)
         send = _sender(run, records, step) if files is None else files.sender(step)
-        outcome, size = run.watched(words, send)
+        outcome, size = run.watch(words, send)
         run.summary.unknown = 0
         counts = {"sent": outcome.records}
         try:
             counts |= settle(config, outcome)
         except RefusedError as error:
-            note.stop(error)
+            note.write_stop(error)
             raise
         finally:
             run.summary.add(sum(counts.values()), size, 0, counts)
         run.summary.batches += 1
         for part in step:
-            run.summary.cover(part.topic, part.partition, part.start, part.end)
+            run.summary.add_range(part.topic, part.partition, part.start, part.end)
         note.write({(part.topic, part.partition): part.end for part in step})
 
 
@@ -358,7 +358,7 @@ def _sender(
     out = ordered.select(
         "key",
         "value",
-        fill_headers(without(F.col("headers"), (FAR_TIME,))).alias("headers"),
+        fill_headers(drop_headers(F.col("headers"), (FAR_TIME,))).alias("headers"),
         topic.alias("topic"),
         (F.col("partition") if config.keep_partitions else F.lit(None).cast("int")).alias(
             "partition"
@@ -476,7 +476,7 @@ class _Note:
         self._next = parse_offsets(document["next"], _NOTE)
         return self._next
 
-    def stop(self, error: RefusedError) -> None:
+    def write_stop(self, error: RefusedError) -> None:
         """Note that the replay has stopped at rejected records."""
         if self._folder is not None:
             write_note(self._folder, error)

@@ -15,13 +15,13 @@ from typing import Any
 
 from cykafka.spark.jobs.config.models import Archive, Mirror, StreamConfig
 from cykafka.spark.jobs.config.table_formats import ARCHIVE_NOTE
-from cykafka.spark.jobs.folders import AnyFolder, naming
+from cykafka.spark.jobs.folders import AnyFolder, convert_errors
 from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.records.targets import cluster_of
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.source.offsets import Offsets, Partition, parse_offsets, take_start
 
-__all__ = ["CHECKPOINT_NOTE", "Undone", "claim_checkpoint", "numbers", "undone"]
+__all__ = ["CHECKPOINT_NOTE", "Undone", "claim_checkpoint", "find_undone", "list_batches"]
 
 CHECKPOINT_NOTE = "cykafka.json"
 
@@ -34,13 +34,13 @@ def claim_checkpoint(run: JobRun[StreamConfig]) -> None:
     ConfigError
         The checkpoint belongs to another job or target, or cannot be created.
     """
-    with naming("checkpoint", run.config.checkpoint):
+    with convert_errors("checkpoint", run.config.checkpoint):
         _claim(run, run.driver.folder(run.config.checkpoint))
 
 
 def _claim(run: JobRun[StreamConfig], folder: AnyFolder) -> None:
     own = _own(run)
-    found = _note(folder)
+    found = _read_note(folder)
     if any(folder.names("offsets")):  # without a planned micro-batch there is no position to lose
         _check(run, found, own)
     if found != own and not run.config.is_dry_run:
@@ -65,7 +65,7 @@ def _own(run: JobRun[StreamConfig]) -> dict[str, Any]:
     return own
 
 
-def _note(folder: AnyFolder) -> dict[str, Any] | None:
+def _read_note(folder: AnyFolder) -> dict[str, Any] | None:
     """Return the content of the checkpoint's note; None if the note is missing or invalid."""
     if not folder.exists(CHECKPOINT_NOTE):
         return None
@@ -124,10 +124,10 @@ class Undone:
     spans: dict[Partition, tuple[int, int]]
 
 
-def undone(checkpoint: AnyFolder) -> Undone | None:
+def find_undone(checkpoint: AnyFolder) -> Undone | None:
     """Return the micro-batch that a query repeats when it starts from this checkpoint, or None."""
-    planned = max(numbers(checkpoint, "offsets"), default=None)
-    if planned is None or planned in numbers(checkpoint, "commits"):
+    planned = max(list_batches(checkpoint, "offsets"), default=None)
+    if planned is None or planned in list_batches(checkpoint, "commits"):
         return None
     end, start = _planned(checkpoint, planned)
     if planned > 0:
@@ -141,7 +141,7 @@ def undone(checkpoint: AnyFolder) -> Undone | None:
     return Undone(planned, spans)
 
 
-def numbers(checkpoint: AnyFolder, name: str) -> set[int]:
+def list_batches(checkpoint: AnyFolder, name: str) -> set[int]:
     """Return the micro-batches in one of a checkpoint's logs: ``offsets`` or ``commits``."""
     return {int(entry) for entry in checkpoint.names(name) if entry.isascii() and entry.isdigit()}
 

@@ -100,10 +100,10 @@ class ConnectDriver:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._tasks = (0, 0)
-        handler: Any = self._note
+        handler: Any = self._set_tasks
         spark.registerProgressHandler(handler)
 
-    def _note(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
+    def _set_tasks(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
         found = list(stages or ())
         self._tasks = (
             sum(stage.num_completed_tasks for stage in found),

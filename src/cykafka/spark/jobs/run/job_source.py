@@ -80,7 +80,7 @@ class TaskWork(Protocol):
     columns: ClassVar[tuple[str, ...]]
     reports: ClassVar[pa.Schema]
 
-    def do(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Do the work of one task with its records, and yield the rows to report.
 
         Spark repeats a failed task, and may run a task twice at once. So a task's work counts only
@@ -119,4 +119,4 @@ class WorkingReader(StoppableReader):
         self._work = work
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._work.do(super().read(partition))
+        return self._work.run_task(super().read(partition))

@@ -153,12 +153,12 @@ class JobRun(Generic[C]):
         self.scratch.make()
         self.scratch.write(self.stop_file.name, "")
 
-    def tell(self, words: str, **fields: Any) -> None:
+    def report_progress(self, words: str, **fields: Any) -> None:
         """Show the job's progress and new warnings, note that Spark responds, and export counts.
 
         `fields` are the numbers in `words`, for a JSON log.
         """
-        self.health.answered()
+        self.health.note_response()
         self.pass_on_warnings()
         self.publish()
         self.progress.show(words, **fields)
@@ -166,11 +166,11 @@ class JobRun(Generic[C]):
     def publish(self) -> None:
         """Export the summary's counts."""
         if self.metrics is not None:
-            self.metrics.take(self.summary)
+            self.metrics.set_summary(self.summary)
 
     def pass_on_warnings(self) -> None:
         """Print new warnings from the source and the sink."""
-        for words in [] if self._log is None else self._log.look():
+        for words in [] if self._log is None else self._log.read_warnings():
             self.warn(words)
 
     def warn(self, words: str) -> None:
@@ -181,7 +181,7 @@ class JobRun(Generic[C]):
             self.progress.warn(words)
 
     @contextmanager
-    def own_warnings(self) -> Iterator[None]:
+    def pass_on_own_warnings(self) -> Iterator[None]:
         """Pass on the warnings that this process raises in the block."""
         with warnings.catch_warnings(record=True) as raised:
             warnings.simplefilter("always")
@@ -197,7 +197,7 @@ class JobRun(Generic[C]):
             except Exception as error:  # must not hide the error that ended the job
                 self.warn(f"a cleanup at the end of the job failed: {explain_error(error)}")
 
-    def watched(self, what: str, work: Callable[[], T]) -> T:
+    def watch(self, what: str, work: Callable[[], T]) -> T:
         """Return the result of `work`, which runs Spark jobs. Shows their tasks as progress.
 
         Raises
@@ -209,7 +209,7 @@ class JobRun(Generic[C]):
             raise Stopped(f"stopped before the start of: {what}")
         done = threading.Event()
 
-        def watch() -> None:
+        def report_tasks() -> None:
             while not done.wait(_POLL_S):
                 try:
                     if self.stop.asked:
@@ -218,15 +218,15 @@ class JobRun(Generic[C]):
                     done_tasks, tasks = self.driver.tasks()
                 except Exception:  # Spark does not respond: `work` raises, or `health` reports it
                     continue
-                self.health.moved()
+                self.health.note_progress()
                 if self.metrics is not None:
                     self.metrics.set_tasks(done_tasks, tasks)
                 words = f"{done_tasks} of {tasks} tasks" if tasks else "planning"
-                self.tell(f"{what}: {words}", completed_tasks=done_tasks, tasks=tasks)
+                self.report_progress(f"{what}: {words}", completed_tasks=done_tasks, tasks=tasks)
 
         # Run the work in this thread, to which the session belongs. The signal handler interrupts
         # it, but only sets a flag; so the watcher cancels the jobs.
-        watcher = threading.Thread(target=watch, name="cykafka-watcher", daemon=True)
+        watcher = threading.Thread(target=report_tasks, name="cykafka-watcher", daemon=True)
         watcher.start()
         try:
             result = work()

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.run.job_source import TaskWork
     from cykafka.spark.jobs.run.session import JobRun
 
-__all__ = ["METRICS", "count_records", "counts_of", "finish", "observed", "records_stream", "send",
-           "start", "would_send"]  # fmt: skip
+__all__ = ["METRICS", "count_by_topic", "count_records", "counts_of", "finish", "observed",
+           "records_stream", "send", "start"]  # fmt: skip
 
 _POLL_S = 0.25
 # The name of the observed metrics that `Tally` counts.
@@ -203,9 +203,9 @@ class Tally:
         reports: Iterable[Any] = [last]
         if last.batchId > self._last + 1 or ended:
             reports = query.recentProgress
-        return self.take(json.loads(report.json) for report in reports)
+        return self.add_reports(json.loads(report.json) for report in reports)
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> bool:
+    def add_reports(self, reports: Iterable[Mapping[str, Any]]) -> bool:
         """Count the reports that were not counted yet."""
         news = False
         for report in sorted(reports, key=lambda report: report["batchId"]):
@@ -224,7 +224,7 @@ class Tally:
 
     def _count(self, report: Mapping[str, Any], metrics: dict[str, Any]) -> None:
         if WOULD_SEND in metrics:
-            self._summary.tell_targets(metrics.pop(WOULD_SEND))
+            self._summary.add_targets(metrics.pop(WOULD_SEND))
         named = {
             name: int(count or 0)
             for name, count in metrics.items()
@@ -249,12 +249,12 @@ class Tally:
             begins = self._begins(new) if new and self._begins else {}
             for place, (first, end) in ranges.items():
                 first = begins.get(place, end) if first is None else first
-                self._summary.cover(*place, first, end)
+                self._summary.add_range(*place, first, end)
                 passed += max(0, end - first)
         self._summary.without_record += max(0, passed - int(metrics.get("records") or 0))
         self._take_lag(report)
         if self._metrics is not None:
-            self._metrics.take_batch(report)
+            self._metrics.add_batch(report)
 
     def _take_lag(self, report: Mapping[str, Any]) -> None:
         lag = lag_of(report)
@@ -302,7 +302,7 @@ def _named(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return row
 
 
-def _begins(run: JobRun[StreamConfig], partitions: list[Partition]) -> Offsets:
+def _first_offsets(run: JobRun[StreamConfig], partitions: list[Partition]) -> Offsets:
     """Return the partitions' current first offsets; empty if the request fails."""
     with suppress(Exception), planner_of(run.config, "stream") as planner:
         return planner.ends(partitions).earliest
@@ -325,10 +325,12 @@ def finish(run: JobRun[StreamConfig], query: StreamingQuery) -> None:
     """
     config, summary = run.config, run.summary
     began = time.monotonic()
-    tally = Tally(summary, run.results, lambda partitions: _begins(run, partitions), run.metrics)
+    tally = Tally(
+        summary, run.results, lambda partitions: _first_offsets(run, partitions), run.metrics
+    )
     deadline: float | None = None
     cut_off = False
-    run.health.moved()
+    run.health.note_progress()
     run.at_end.append(run.scratch.delete)
     try:
         while query.isActive:
@@ -340,9 +342,9 @@ def finish(run: JobRun[StreamConfig], query: StreamingQuery) -> None:
             # Without a trigger it also initializes, which may hang.
             waits = not status["isTriggerActive"] and not status["message"].startswith("Init")
             if tally.reported != reported or waits:
-                run.health.moved()
-            run.health.doing(_SOURCE.sub("Kafka", config.redact(status["message"])))
-            run.tell(tally.words(), **tally.fields())
+                run.health.note_progress()
+            run.health.note_activity(_SOURCE.sub("Kafka", config.redact(status["message"])))
+            run.report_progress(tally.words(), **tally.fields())
             if run.driver.has_ended():
                 raise _SparkLostError
             if not run.stop.asked:
@@ -386,7 +388,7 @@ def finish(run: JobRun[StreamConfig], query: StreamingQuery) -> None:
         raise Stopped("stopped before all records were read: a restart continues from there")
 
 
-def would_send(out: DataFrame) -> dict[str, int]:
+def count_by_topic(out: DataFrame) -> dict[str, int]:
     """Return the number of records by topic."""
     rows = out.groupBy("topic").count().collect()
     return {row["topic"]: row["count"] for row in rows}
@@ -405,12 +407,12 @@ def send(
     results = BatchResults(run.scratch)
     run.results, results.is_used = results, True
 
-    def tell(batch: DataFrame, number: int) -> None:
-        results.put(number, {WOULD_SEND: would_send(batch)})
+    def count_batch(batch: DataFrame, number: int) -> None:
+        results.put(number, {WOULD_SEND: count_by_topic(batch)})
 
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         if run.config.is_dry_run:
-            return writer.foreachBatch(tell)
+            return writer.foreachBatch(count_batch)
         sink = stream_sink(run.config, results)
         run.spark.dataSource.register(sink)
         return writer.format(sink.name()).options(**options)

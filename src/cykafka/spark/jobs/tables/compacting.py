@@ -8,7 +8,7 @@ from typing import Any
 
 from cykafka.spark.jobs.config.models import Compact
 from cykafka.spark.jobs.config.table_formats import ICEBERG_NOTE, MARKERS
-from cykafka.spark.jobs.folders import naming
+from cykafka.spark.jobs.folders import convert_errors
 from cykafka.spark.jobs.observing.report import Summary, human_bytes
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.run.session import JobRun
@@ -27,7 +27,9 @@ def run(run: JobRun[Compact]) -> Summary:
     summary = run.summary
     try:
         run.driver.check_format(run.config.format)
-        removed, added, size = (_iceberg if run.config.format == "iceberg" else _delta)(run)
+        removed, added, size = (
+            _compact_iceberg if run.config.format == "iceberg" else _compact_delta
+        )(run)
     finally:
         summary.seconds = time.monotonic() - began
     summary.details |= {"files_removed": removed, "files_added": added, "bytes_rewritten": size}
@@ -39,9 +41,9 @@ def run(run: JobRun[Compact]) -> Summary:
     return summary
 
 
-def _delta(run: JobRun[Compact]) -> tuple[int, int, int]:
+def _compact_delta(run: JobRun[Compact]) -> tuple[int, int, int]:
     config = run.config
-    with naming("path", config.folder):
+    with convert_errors("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists(MARKERS["delta"]):
             raise ConfigError([f"{config.place}: the directory is not a Delta table"])
@@ -49,7 +51,7 @@ def _delta(run: JobRun[Compact]) -> tuple[int, int, int]:
     run.spark.conf.set(f"{_DELTA}maxFileSize", str(most))
     run.spark.conf.set(f"{_DELTA}minFileSize", str(int(most * _FULL)))
     path = folder.address.replace("`", "``")
-    rows = run.watched(
+    rows = run.watch(
         "rewriting files", lambda: run.spark.sql(f"OPTIMIZE delta.`{path}`").collect()
     )
     metrics: Any = rows[0]["metrics"]
@@ -57,7 +59,7 @@ def _delta(run: JobRun[Compact]) -> tuple[int, int, int]:
     return int(removed), int(added), int(metrics["filesAdded"]["totalSize"] or 0)
 
 
-def _iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
+def _compact_iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
     table = Table(run)
     if not table.exists:
         raise ConfigError([f"{run.config.place}: the Iceberg table does not exist"])
@@ -66,14 +68,14 @@ def _iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
     expressions = table.expressions
     snapshot = table.snapshot()
     most = run.config.file_size * _MIB
-    small = _small(run.watched("listing the table", table.files), most, table.partitions())
+    small = _small(run.watch("listing the table", table.files), most, table.partitions())
     if not small:
         return 0, 0, 0
     # Aim for files of the wanted size, assuming that the record size stays about the same.
     size, records = sum(file.size for file in small), sum(file.records for file in small)
     rows = run.spark.read.schema(table.columns).parquet(*(file.path for file in small))
     rows = rows.repartition(*table.values(rows, expressions))
-    files = run.watched(
+    files = run.watch(
         "rewriting files",
         lambda: table.write(rows, expressions, most_records=max(1, records * most // size)),
     )

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cykafka.spark.jobs.config.models import TableKeys
-from cykafka.spark.jobs.config.partition_by import TIMES, Expression, of_transform
+from cykafka.spark.jobs.config.partition_by import TIMES, Expression, parse_transform
 from cykafka.spark.jobs.config.table_formats import ICEBERG_NOTE
 from cykafka.spark.jobs.folders import Folder
 from cykafka.spark.jobs.problems import ConfigError, explain_error, wrong_value
@@ -88,7 +88,7 @@ class Table:
         self._table: Any = None
         inner: Any = run.spark._jsparkSession
         conf = inner.sessionState().newHadoopConf()
-        with self._naming():
+        with self._convert_errors():
             self._place: _TableAccess = (
                 self._by_path(run.config.folder, conf)
                 if run.config.table is None
@@ -98,7 +98,7 @@ class Table:
                 self.load()
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         """Convert a Java error to one paragraph with the cause and the key."""
         try:
             yield
@@ -180,14 +180,14 @@ class Table:
     @property
     def columns(self) -> StructType:
         """The table's columns."""
-        return self._by_spark(self._table.schema())
+        return self._to_spark(self._table.schema())
 
     def stored(self, columns: StructType) -> StructType:
         """Return these columns with table types: Iceberg lacks 8-bit and 16-bit integers."""
-        with self._naming():
-            return self._by_spark(self._schema(columns))
+        with self._convert_errors():
+            return self._to_spark(self._schema(columns))
 
-    def _by_spark(self, schema: Any) -> StructType:
+    def _to_spark(self, schema: Any) -> StructType:
         converted = self._iceberg.spark.SparkSchemaUtil.convert(schema)
         return StructType.fromJson(json.loads(converted.json()))
 
@@ -196,7 +196,7 @@ class Table:
         """Return the table's current partition expressions. Another writer may change them."""
         schema = self._table.schema()
         return [
-            of_transform(str(field.transform()), str(schema.findColumnName(field.sourceId())))
+            parse_transform(str(field.transform()), str(schema.findColumnName(field.sourceId())))
             for field in self._table.spec().fields()
         ]
 
@@ -215,7 +215,7 @@ class Table:
             ICEBERG_NOTE: note,
         }
         spec = self.spec(columns, expressions)
-        with self._naming():
+        with self._convert_errors():
             self._table = self._place.create(schema, spec, properties)
 
     def spec(self, columns: StructType, expressions: list[Expression]) -> Any:
@@ -267,7 +267,7 @@ class Table:
 
     def add_columns(self, transaction: Any, columns: StructType) -> None:
         """Add new columns and fields, and widen types, as far as Iceberg supports it."""
-        with self._naming():
+        with self._convert_errors():
             transaction.updateSchema().unionByNameWith(self._schema(columns)).commit()
 
     # -- files
