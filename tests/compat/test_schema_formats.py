@@ -71,7 +71,7 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
 
     from cykafka.schemas.codec import Decoder, Encoder
     from cykafka.schemas.document import SchemaSource
-    from cykafka.schemas.registry import registry_of
+    from cykafka.schemas.shared import shared_client
 
     order = {"id": 1, "who": "ada"}
     rows = {"avro": order, "json": json.dumps(order).encode(),
@@ -82,7 +82,7 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
         ours = []
         for (form, row), value in zip(rows.items(), theirs, strict=True):
             message = "shop.Order" if form == "protobuf" else ""
-            document = registry_of(given).version(f"{form}-value")
+            document = shared_client(given).document_by_version(f"{form}-value")
             options = tuple(given.items())
             decoder = Decoder(form, options, None if form == "json" else document, message)
             found = decoder.decode(pa.array([value]))

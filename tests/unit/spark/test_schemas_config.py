@@ -14,7 +14,7 @@ from schema_registry import schema_registry
 
 from cykafka.schemas.codec import Decoder, Encoder
 from cykafka.schemas.document import Document, SchemaSource
-from cykafka.schemas.registry import RegistryError
+from cykafka.schemas.error import SchemaRegistryError as RegistryError
 from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.problems import ConfigError, explain_error
