@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
 from typing import Any
 
 import fastavro
-from fastavro import _read_py, _write_py
+from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 
 from cykafka.schemas.document import UnfitError
@@ -39,8 +40,11 @@ __all__ = [
 ]
 
 # If values nest deeply, fastavro's C code overflows the stack and crashes the process. A level
-# takes more than 1,000 bytes of the stack, and at least one byte of the value.
-_SHALLOW = 200
+# takes about 1,000 bytes of the stack, and at least one byte of the value. fastavro's code in
+# Python reads at least _MOST_LEVELS levels, and then raises RecursionError.
+_SHORT = 200
+_MOST_LEVELS = 100
+_MOST_SCHEMA_LEVELS = 500
 # fastavro would round what has more digits than the writer's schema says.
 _DIGITS = 1_000_000
 
@@ -66,6 +70,8 @@ class _Parsed:
         A value is all its bytes, without a length.
     is_recursive : bool
         Values may nest without a limit.
+    texts : tuple of (str, tuple of (str, str))
+        What it was made from.
 
     Raises
     ------
@@ -74,13 +80,16 @@ class _Parsed:
     """
 
     def __init__(self, text: str, parts: tuple[tuple[str, str], ...], *, reads: bool) -> None:
+        self.texts = (text, parts)
         self._named: dict[str, Any] = {}
         try:
             for _, part in (*parts, ("", text)):
                 raw = json.loads(part)
-                self.schema = fastavro.parse_schema(
-                    _exact(raw) if reads else raw, named_schemas=self._named
-                )
+                if not _is_shallow(raw, _MOST_SCHEMA_LEVELS):
+                    raise RecursionError
+                self.schema = fastavro.parse_schema(raw, named_schemas=self._named)
+                if reads:
+                    _set_digits(self.schema)
             if isinstance(self.schema, list):  # fastavro finds names within one schema only
                 self.schema = [self._known(branch) for branch in self.schema]
             for known in self._named.values():
@@ -188,24 +197,22 @@ class _Parsed:
         return value if convert is None else convert(value, schema, None)
 
 
-def _exact(schema: Any) -> Any:
-    """Return a schema whose decimals may have any number of digits, as in Java."""
+def _set_digits(schema: Any) -> None:
+    """Let decimals have any number of digits, as in Java; a fixed has what its size allows."""
     if isinstance(schema, list):
-        return [_exact(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = dict(schema)
-    if kept.get("logicalType") == "decimal":
-        kept["precision"] = _DIGITS
-    if "fields" in kept:
-        kept["fields"] = [{**field, "type": _exact(field["type"])} for field in kept["fields"]]
-    for name in ("type", "items", "values"):
-        if name in kept:
-            kept[name] = _exact(kept[name])
-    return kept
+        for branch in schema:
+            _set_digits(branch)
+    elif isinstance(schema, dict):
+        if schema.get("logicalType") == "decimal":
+            size = schema.get("size")
+            schema["precision"] = _DIGITS if size is None else int(math.log10(2) * (8 * size - 1))
+        for name in ("type", "items", "values"):
+            _set_digits(schema.get(name))
+        for field in schema.get("fields", ()):
+            _set_digits(field["type"])
 
 
-def _is_shallow(value: Any, most: int = _SHALLOW) -> bool:
+def _is_shallow(value: Any, most: int) -> bool:
     """Return whether a value has at most so many levels."""
     if isinstance(value, Mapping):
         value = value.values()
@@ -225,7 +232,7 @@ def _reader(writer: _Parsed, reader: _Parsed | None, *, names: bool) -> Read:
         stream = BytesIO(data)
         stream.seek(start)
         of = fastavro.schemaless_reader
-        if is_recursive and len(data) > _SHALLOW:
+        if is_recursive and len(data) > _SHORT:
             of = _read_py.schemaless_reader
         value = of(stream, written, wanted, names)
         if stream.tell() != len(data):
@@ -242,10 +249,11 @@ def _writer(parsed: _Parsed, *, is_strict: bool, allows_default: bool) -> Write:
 
     def write(value: Any) -> bytes:
         stream = BytesIO()
-        of = fastavro.schemaless_writer
-        if is_recursive and not _is_shallow(value):
-            of = _write_py.schemaless_writer
-        of(stream, schema, value, strict=is_strict, strict_allow_default=allows_default)
+        if is_recursive and not _is_shallow(value, _MOST_LEVELS):
+            raise ValueError(f"it has more than {_MOST_LEVELS} levels")
+        fastavro.schemaless_writer(
+            stream, schema, value, strict=is_strict, strict_allow_default=allows_default
+        )
         return stream.getvalue()
 
     return write
@@ -364,7 +372,9 @@ class _Reads(_DeserializerRules):
         written = yield from self._parse(writer)
         wanted = self._own
         if reader is not None:
-            wanted = None if reader == writer else (yield from self._parse(reader))
+            wanted = yield from self._parse(reader)
+        if wanted is not None and wanted.texts == written.texts:
+            wanted = None
         return _reader(written, wanted, names=self._names)
 
     def _name_of(self, writer: Any, schema_id: SchemaId) -> str | None:

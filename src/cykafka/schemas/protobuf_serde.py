@@ -203,7 +203,8 @@ class _Reads(_DeserializerRules):
         size = super()._head_size(data)
         if data[size : size + 1] == b"\0":  # the first message of the file
             return size + 1
-        return split_indexes(data, size)[1] if data[:1] in (b"\0", b"\1") else size
+        is_whole = len(data) >= size and data[0] in (0, 1)
+        return split_indexes(data, size)[1] if is_whole else size
 
     def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
         if writer is not None:

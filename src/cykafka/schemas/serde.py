@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
 from cykafka.schemas.document import UnfitError
+from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import (
     SchemaId,
@@ -21,6 +22,7 @@ from cykafka.schemas.framing import (
     prefix_schema_id_serializer,
     schema_header,
 )
+from cykafka.schemas.rules import check_rules
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.subjects import (
     STRATEGY_TYPE_MAP,
@@ -99,28 +101,6 @@ def schema_of(schema: Any, kind: str) -> Any:
     if isinstance(schema, str):
         return Schema(schema, kind)
     raise TypeError(f"expected a schema as str or Schema, got {type(schema).__name__}")
-
-
-def _check_rules(schema: Any, modes: tuple[str, ...], *lists: str) -> None:
-    """Raise SerializationError if a schema has rules for what is done now."""
-    rules = getattr(schema, "rule_set", None)
-    if rules is None:
-        return
-    rules = rules if isinstance(rules, Mapping) else rules.to_dict()
-    if rules.get("enableAt") not in (None, "ALL", "CLIENT"):
-        return
-    names = [
-        f"{rule.get('name')} ({rule.get('type')})"
-        for each in lists
-        for rule in rules.get(each) or ()
-        if str(getattr(rule.get("mode"), "value", rule.get("mode"))) in modes
-        and not rule.get("disabled")
-    ]
-    if names:
-        raise SerializationError(
-            f"the schema has rules, which cykafka does not apply: {', '.join(names)}. Field-level "
-            "encryption is such a rule. Use a client that applies them, or disable them"
-        )
 
 
 class _Serde:
@@ -356,7 +336,7 @@ class _SerializerRules(_Serde):
             registered = yield register(
                 subject, schema, normalize_schemas=self._conf["normalize.schemas"]
             )
-        _check_rules(schema, _WRITE, "domainRules", "encodingRules")
+        check_rules(schema, _WRITE)
         if schema not in self._writers:
             self._writers[schema] = yield from self._compile(schema)
         write, indexes = self._writers[schema]
@@ -532,11 +512,10 @@ class _DeserializerRules(_Serde):
         key = writer, reader, tuple(schema_id.message_indexes or ())
         read = self._readers.get(key)
         if read is None:
-            _check_rules(writer, _READ, "domainRules", "encodingRules")
-            _check_rules(reader or self._schema, _READ, "domainRules")
-            if reader is not None and reader != writer:
-                _check_rules(reader, _MIGRATE, "migrationRules")
-                _check_rules(writer, _MIGRATE, "migrationRules")
+            migrates = reader is not None and reader != writer
+            for schema in (writer, reader or self._schema):
+                if schema is not None:
+                    check_rules(schema, (*_READ, *_MIGRATE) if migrates else _READ)
             read = yield from self._compile(writer, reader, schema_id)
             _keep(self._readers, key, read)
         if self._is_fixed and not self._follows and ctx is not None and isinstance(head, bytes):
@@ -624,6 +603,8 @@ def _named(steps: Steps[Any]) -> Steps[Any]:
     """Raise SerializationError for a schema that cannot be used."""
     try:
         return (yield from steps)
+    except SchemaRegistryError:
+        raise
     except (UnfitError, RecursionError) as error:
         raise SerializationError(f"the schema cannot be used: {_words(error)}") from error
 
