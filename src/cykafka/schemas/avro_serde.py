@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import fastavro
 from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 
+from cykafka.schemas.builders import (
+    AwaitedBuilder,
+    BlockingBuilder,
+    DeserializerValues,
+    FromDictValue,
+    SchemaValue,
+    SerializerValues,
+    ToDictValue,
+)
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import SchemaId
@@ -24,19 +34,24 @@ from cykafka.schemas.serde import (
     AsyncBaseSerializer,
     BaseDeserializer,
     BaseSerializer,
+    Options,
     Read,
     Write,
-    _DeserializerRules,
-    _SerializerRules,
+    DeserializerRules,
+    SerializerRules,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
 
 __all__ = [
     "AsyncAvroDeserializer",
+    "AsyncAvroDeserializerBuilder",
     "AsyncAvroSerializer",
+    "AsyncAvroSerializerBuilder",
     "AvroDeserializer",
+    "AvroDeserializerBuilder",
     "AvroSerializer",
+    "AvroSerializerBuilder",
 ]
 
 # If values nest deeply, fastavro's C code overflows the stack and crashes the process. A level
@@ -106,7 +121,8 @@ class _Parsed:
         except (fastavro.schema.SchemaParseException, ValueError, LookupError, TypeError) as error:
             raise UnfitError(f"it is not an Avro schema: {shorten_error(repr(error))}") from error
         kind = self.schema if isinstance(self.schema, dict) else {"type": self.schema}
-        self.name = None if isinstance(self.schema, list) else kind.get("name", kind["type"])
+        name = kind.get("name", kind["type"])
+        self.name = name if isinstance(name, str) else None
         self.is_bytes = kind["type"] == "bytes" and kind.get("logicalType") != "decimal"
 
     def _known(self, schema: Any) -> Any:
@@ -121,7 +137,9 @@ class _Parsed:
                 if fields is not None and all(self._is_empty(field["type"]) for field in fields):
                     self._empty.add(name)
         except CycleError as error:
-            raise UnfitError(f"{error.args[1][0]} contains itself and has no finite value") from None
+            raise UnfitError(
+                f"{error.args[1][0]} contains itself and has no finite value"
+            ) from None
 
     def _has_cycle(self) -> bool:
         every = {name: set(self._records(name, is_direct=False)) for name in self._named}
@@ -151,7 +169,9 @@ class _Parsed:
             items = schema.get("items", schema.get("values"))
             if not is_direct:
                 if schema["type"] == "array" and self._is_empty(items):
-                    raise UnfitError("an array's elements have no bytes: their number is unlimited")
+                    raise UnfitError(
+                        "an array's elements have no bytes: their number is unlimited"
+                    )
                 yield from self._inner(items, is_direct=is_direct)
         elif not isinstance(schema["type"], str):
             yield from self._inner(schema["type"], is_direct=is_direct)
@@ -259,9 +279,9 @@ def _writer(parsed: _Parsed, *, is_strict: bool, allows_default: bool) -> Write:
     return write
 
 
-class _Writes(_SerializerRules):
+class _Writes(SerializerRules):
     _kind = "AVRO"
-    _options = {
+    _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate.strict": ("bool", False),
         "validate.strict.allow.default": ("bool", False),
@@ -337,7 +357,7 @@ class AsyncAvroSerializer(_Writes, AsyncBaseSerializer):
     """
 
 
-class _Reads(_DeserializerRules):
+class _Reads(DeserializerRules):
     _kind = "AVRO"
     _options = DESERIALIZER_OPTIONS
 
@@ -382,7 +402,7 @@ class _Reads(_DeserializerRules):
         if not isinstance(raw, dict):
             return None
         name, space = raw.get("name"), raw.get("namespace")
-        return f"{space}.{name}" if name and space and "." not in name else name
+        return f"{space}.{name}" if name and space and "." not in name else name or None
 
 
 class AvroDeserializer(_Reads, BaseDeserializer):
@@ -421,3 +441,82 @@ class AsyncAvroDeserializer(_Reads, AsyncBaseDeserializer):
     A call awaits the registry only for an unknown schema. The client is an
     AsyncSchemaRegistryClient.
     """
+
+
+@dataclass
+class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    to_dict: Callable[..., Any] | None = None
+    serializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    serializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            client,
+            self.schema,
+            self.to_dict,
+            self.serializer_config,
+            self.rule_config,
+            self.rule_registry,
+        )
+
+
+class AvroSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+    """Builds an :class:`AvroSerializer`, for ``value.serializer.builder``."""
+
+    _serde = AvroSerializer
+
+
+class AsyncAvroSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncAvroSerializer`, for ``value.serializer.builder``."""
+
+    _serde = AsyncAvroSerializer
+
+
+@dataclass
+class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    from_dict: Callable[..., Any] | None = None
+    return_record_name: bool = False
+    deserializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    deserializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            client,
+            self.schema,
+            self.from_dict,
+            self.return_record_name,
+            self.deserializer_config,
+            self.rule_config,
+            self.rule_registry,
+        )
+
+    def set_return_record_name(self, return_record_name: bool) -> Self:
+        """Set whether records of unions come with their names."""
+        self.return_record_name = return_record_name
+        return self
+
+
+class AvroDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+    """Builds an :class:`AvroDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = AvroDeserializer
+
+
+class AsyncAvroDeserializerBuilder(_DeserializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncAvroDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = AsyncAvroDeserializer

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import jsonschema_rs
 
+from cykafka.schemas.builders import (
+    AwaitedBuilder,
+    BlockingBuilder,
+    DeserializerValues,
+    FromDictValue,
+    SchemaValue,
+    SerializerValues,
+    ToDictValue,
+)
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import SchemaId
@@ -18,19 +28,24 @@ from cykafka.schemas.serde import (
     AsyncBaseSerializer,
     BaseDeserializer,
     BaseSerializer,
+    Options,
     Read,
     Write,
-    _DeserializerRules,
-    _SerializerRules,
+    DeserializerRules,
+    SerializerRules,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
 
 __all__ = [
     "AsyncJSONDeserializer",
+    "AsyncJSONDeserializerBuilder",
     "AsyncJSONSerializer",
+    "AsyncJSONSerializerBuilder",
     "JSONDeserializer",
+    "JSONDeserializerBuilder",
     "JSONSerializer",
+    "JSONSerializerBuilder",
 ]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -81,9 +96,12 @@ def _title(text: str) -> str | None:
     return schema.get("title") if isinstance(schema, dict) else None
 
 
-class _Writes(_SerializerRules):
+class _Writes(SerializerRules):
     _kind = "JSON"
-    _options = {**SERIALIZER_OPTIONS, "validate": ("bool", True)}
+    _options: ClassVar[Options] = {
+        **SERIALIZER_OPTIONS,
+        "validate": ("bool", True),
+    }
 
     def __init__(
         self,
@@ -169,9 +187,12 @@ class AsyncJSONSerializer(_Writes, AsyncBaseSerializer):
     """
 
 
-class _Reads(_DeserializerRules):
+class _Reads(DeserializerRules):
     _kind = "JSON"
-    _options = {**DESERIALIZER_OPTIONS, "validate": ("bool", True)}
+    _options: ClassVar[Options] = {
+        **DESERIALIZER_OPTIONS,
+        "validate": ("bool", True),
+    }
 
     def __init__(
         self,
@@ -253,3 +274,89 @@ class AsyncJSONDeserializer(_Reads, AsyncBaseDeserializer):
     A call awaits the registry only for an unknown schema. The client is an
     AsyncSchemaRegistryClient.
     """
+
+
+@dataclass
+class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    to_dict: Callable[..., Any] | None = None
+    serializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    json_encode: Callable[[Any], str | bytes] | None = None
+    serializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self.schema,
+            client,
+            self.to_dict,
+            self.serializer_config,
+            self.rule_config,
+            self.rule_registry,
+            self.json_encode,
+        )
+
+    def set_json_encode(self, json_encode: Callable[[Any], str | bytes]) -> Self:
+        """Set the function that makes JSON of a value."""
+        self.json_encode = json_encode
+        return self
+
+
+class JSONSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+    """Builds an :class:`JSONSerializer`, for ``value.serializer.builder``."""
+
+    _serde = JSONSerializer
+
+
+class AsyncJSONSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncJSONSerializer`, for ``value.serializer.builder``."""
+
+    _serde = AsyncJSONSerializer
+
+
+@dataclass
+class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    from_dict: Callable[..., Any] | None = None
+    deserializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    json_decode: Callable[[bytes], Any] | None = None
+    deserializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self.schema,
+            self.from_dict,
+            client,
+            self.deserializer_config,
+            self.rule_config,
+            self.rule_registry,
+            self.json_decode,
+        )
+
+    def set_json_decode(self, json_decode: Callable[[bytes], Any]) -> Self:
+        """Set the function that makes a value of JSON."""
+        self.json_decode = json_decode
+        return self
+
+
+class JSONDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+    """Builds an :class:`JSONDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = JSONDeserializer
+
+
+class AsyncJSONDeserializerBuilder(_DeserializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncJSONDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = AsyncJSONDeserializer

@@ -5,12 +5,21 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, ClassVar
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from cykafka.schemas.builders import (
+    AwaitedBuilder,
+    BlockingBuilder,
+    DeserializerValues,
+    MessageTypeValue,
+    SerializerValues,
+)
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.framing import SchemaId, split_indexes
 from cykafka.schemas.schema import Schema, SchemaReference
@@ -21,24 +30,31 @@ from cykafka.schemas.serde import (
     AsyncBaseSerializer,
     BaseDeserializer,
     BaseSerializer,
+    Options,
     Read,
     Write,
-    _DeserializerRules,
-    _SerializerRules,
+    DeserializerRules,
+    SerializerRules,
 )
 from cykafka.schemas.subjects import Steps, reference_subject_name_strategy
 from cykafka.serialization import SerializationContext
 
 __all__ = [
     "AsyncProtobufDeserializer",
+    "AsyncProtobufDeserializerBuilder",
     "AsyncProtobufSerializer",
+    "AsyncProtobufSerializerBuilder",
     "ProtobufDeserializer",
+    "ProtobufDeserializerBuilder",
     "ProtobufSerializer",
+    "ProtobufSerializerBuilder",
 ]
 
 # Files that every library has, so that no schema refers to them.
 _KNOWN = ("confluent/", "google/protobuf/", "google/type/")
 _OLD = "use.deprecated.format"
+# The default of all libraries. The library of Python writes more, until the stack overflows.
+_MOST_LEVELS = 100
 
 
 def _proto(text: str) -> FileDescriptorProto:
@@ -79,15 +95,48 @@ def _name_at(proto: FileDescriptorProto, indexes: Sequence[int]) -> str:
     raise UnfitError(f"the schema has no message with the indexes {list(indexes)}")
 
 
+def _is_recursive(descriptor: Any) -> bool:
+    """Return whether messages may nest without a limit."""
+    graph: dict[str, set[str]] = {}
+    left = [descriptor]
+    while left:
+        message = left.pop()
+        if message.full_name not in graph:
+            inner = [field.message_type for field in message.fields if field.message_type]
+            graph[message.full_name] = {each.full_name for each in inner}
+            left += inner
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _check_levels(message: Message, most: int = _MOST_LEVELS) -> None:
+    """Raise ValueError for a message with more levels than readers accept."""
+    if most == 0:
+        raise ValueError(f"it has more than {_MOST_LEVELS} levels")
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if isinstance(value, Message):
+            value = (value,)
+        elif field.message_type.GetOptions().map_entry:
+            value = value.values()
+        for inner in value:
+            if isinstance(inner, Message):
+                _check_levels(inner, most - 1)
+
+
 def _check_old(conf: Mapping[str, Any]) -> None:
     if conf[_OLD]:
         raise ValueError(f"{_OLD} is not supported")
 
 
-class _Writes(_SerializerRules):
+class _Writes(SerializerRules):
     _kind = "PROTOBUF"
     _format = "serialized"
-    _options = {
+    _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "skip.known.types": ("bool", True),
         "reference.subject.name.strategy": ("callable", reference_subject_name_strategy),
@@ -134,12 +183,14 @@ class _Writes(_SerializerRules):
         return references
 
     def _compile(self, schema: Any) -> Steps[tuple[Write, list[int]]]:
-        of, name = self._class, self._name
+        of, name, is_recursive = self._class, self._name, _is_recursive(self._descriptor)
         assert name is not None
 
         def write(message: Any) -> bytes:
             if not isinstance(message, of):
                 raise ValueError(f"expected a message {name}, got {type(message).__name__}")
+            if is_recursive:
+                _check_levels(message)
             data: bytes = message.SerializeToString()
             return data
 
@@ -182,10 +233,13 @@ class AsyncProtobufSerializer(_Writes, AsyncBaseSerializer):
     """
 
 
-class _Reads(_DeserializerRules):
+class _Reads(DeserializerRules):
     _kind = "PROTOBUF"
     _format = "serialized"
-    _options = {**DESERIALIZER_OPTIONS, _OLD: ("bool", False)}
+    _options: ClassVar[Options] = {
+        **DESERIALIZER_OPTIONS,
+        _OLD: ("bool", False),
+    }
 
     def __init__(
         self,
@@ -248,3 +302,71 @@ class AsyncProtobufDeserializer(_Reads, AsyncBaseDeserializer):
     A call awaits the registry only for an unknown schema. The client is an
     AsyncSchemaRegistryClient.
     """
+
+
+@dataclass
+class _SerializerBuilder(MessageTypeValue, SerializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    message_type: Any = None
+    serializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    serializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self._type(),
+            client,
+            self.serializer_config,
+            self.rule_config,
+            self.rule_registry,
+        )
+
+
+class ProtobufSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+    """Builds an :class:`ProtobufSerializer`, for ``value.serializer.builder``."""
+
+    _serde = ProtobufSerializer
+
+
+class AsyncProtobufSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncProtobufSerializer`, for ``value.serializer.builder``."""
+
+    _serde = AsyncProtobufSerializer
+
+
+@dataclass
+class _DeserializerBuilder(MessageTypeValue, DeserializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    message_type: Any = None
+    deserializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    deserializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self._type(),
+            self.deserializer_config,
+            client,
+            self.rule_config,
+            self.rule_registry,
+        )
+
+
+class ProtobufDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+    """Builds an :class:`ProtobufDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = ProtobufDeserializer
+
+
+class AsyncProtobufDeserializerBuilder(_DeserializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncProtobufDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = AsyncProtobufDeserializer

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaRegistryError
@@ -42,19 +42,28 @@ from cykafka.serialization import (
 )
 
 __all__ = [
+    "DESERIALIZER_OPTIONS",
+    "SERIALIZER_OPTIONS",
     "AsyncBaseDeserializer",
     "AsyncBaseSerializer",
     "BaseDeserializer",
     "BaseSerializer",
+    "DeserializerRules",
+    "Options",
     "Read",
+    "SerializerRules",
     "Write",
     "schema_of",
 ]
 
+# The keys of a configuration: the kind of each value, and its default.
+Options: TypeAlias = dict[str, tuple[str, Any]]
 # Writes a value without its frame.
 Write: TypeAlias = Callable[[Any], bytes]
 # Reads a value that begins at an offset in the bytes.
 Read: TypeAlias = Callable[[bytes, int], Any]
+
+T = TypeVar("T")
 
 _MOST_REFERENCES = 1000
 # Without a registry any bytes may name a schema.
@@ -67,14 +76,14 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "callable": (callable, "callable"),
     "any": (lambda value: True, ""),
 }
-_SUBJECTS = {
+_SUBJECTS: Options = {
     "use.latest.version": ("bool", False),
     "use.latest.with.metadata": ("dict", None),
     "subject.name.strategy.type": ("any", None),
     "subject.name.strategy.conf": ("dict", None),
     "subject.name.strategy": ("any", None),
 }
-SERIALIZER_OPTIONS = {
+SERIALIZER_OPTIONS: Options = {
     **_SUBJECTS,
     "auto.register.schemas": ("bool", True),
     "normalize.schemas": ("bool", False),
@@ -84,7 +93,7 @@ SERIALIZER_OPTIONS = {
     "validation.rules.fail.fast": ("bool", False),
     "validation.rules.executor": ("any", None),
 }
-DESERIALIZER_OPTIONS = {
+DESERIALIZER_OPTIONS: Options = {
     **_SUBJECTS,
     "schema.id.deserializer": ("callable", dual_schema_id_deserializer),
 }
@@ -108,7 +117,7 @@ class _Serde:
 
     _kind: ClassVar[str]
     _format: ClassVar[str | None] = None
-    _options: ClassVar[dict[str, tuple[str, Any]]]
+    _options: ClassVar[Options]
     _associated: ClassVar[type] = AssociatedNameStrategy
 
     def __init__(self, schema: Any, client: Any, conf: Mapping[str, Any] | None) -> None:
@@ -149,11 +158,14 @@ class _Serde:
     def _subject(self, ctx: SerializationContext | None, name: str | None) -> Steps[str | None]:
         """Return the subject of a record whose schema has a name."""
         conf = self._conf["subject.name.strategy.conf"]
+        found: str | None
         if hasattr(self._strategy, "steps"):
-            return (yield from self._strategy.steps(ctx, name, self._registry, conf))
-        if hasattr(self._strategy, "clear_cache"):  # an AssociatedNameStrategy of another package
-            return (yield self._strategy(ctx, name, self._registry, conf))
-        return (yield self._strategy(ctx, name))
+            found = yield from self._strategy.steps(ctx, name, self._registry, conf)
+        elif hasattr(self._strategy, "clear_cache"):  # another package's AssociatedNameStrategy
+            found = yield self._strategy(ctx, name, self._registry, conf)
+        else:
+            found = yield self._strategy(ctx, name)
+        return found
 
     def _latest(self, subject: str) -> Steps[Any]:
         """Return the registered schema that the configuration asks for, or None."""
@@ -262,7 +274,7 @@ class _Target:
     prefix: bytes
 
 
-class _SerializerRules(_Serde):
+class SerializerRules(_Serde):
     """The rules of a serializer.
 
     A class for a format adds `_compile`, and `_name`, the name of its schema's record.
@@ -364,7 +376,7 @@ class _SerializerRules(_Serde):
         return framed
 
 
-class BaseSerializer(_Blocking, _SerializerRules, Serializer):
+class BaseSerializer(_Blocking, SerializerRules, Serializer):
     """The base of the serializers."""
 
     def __init__(
@@ -397,7 +409,7 @@ class BaseSerializer(_Blocking, _SerializerRules, Serializer):
         return self._bytes(target, obj, ctx)
 
 
-class AsyncBaseSerializer(_Awaited, _SerializerRules, Serializer):
+class AsyncBaseSerializer(_Awaited, SerializerRules, Serializer):
     """The base of the serializers for asyncio."""
 
     _associated = AsyncAssociatedNameStrategy
@@ -425,7 +437,7 @@ class AsyncBaseSerializer(_Awaited, _SerializerRules, Serializer):
         return self._bytes(target, obj, ctx)
 
 
-class _DeserializerRules(_Serde):
+class DeserializerRules(_Serde):
     """The rules of a deserializer.
 
     A class for a format adds `_compile` and `_name_of`.
@@ -484,6 +496,10 @@ class _DeserializerRules(_Serde):
         return data[:size], data, size
 
     def _find(self, head: Any, ctx: SerializationContext | None) -> Steps[Read]:
+        if ctx is not None and isinstance(head, bytes):
+            known = self._known.get((ctx.topic, ctx.field, head))
+            if known is not None:  # found while this waited for the lock
+                return known
         if not self._is_ready:
             yield from self._prepare()
         schema_id = head
@@ -499,9 +515,7 @@ class _DeserializerRules(_Serde):
             if schema_id.id is not None:
                 writer = yield self._registry.get_schema(schema_id.id, subject, self._format)
             elif schema_id.guid is not None:
-                writer = yield self._registry.get_schema_by_guid(
-                    str(schema_id.guid), self._format
-                )
+                writer = yield self._registry.get_schema_by_guid(str(schema_id.guid), self._format)
             else:
                 raise SerializationError("the value has no schema id")
             if subject is None and ctx is not None and self._follows:
@@ -522,7 +536,9 @@ class _DeserializerRules(_Serde):
             _keep(self._known, (ctx.topic, ctx.field, head), read)
         return read
 
-    def _object(self, read: Read, data: bytes, start: int, ctx: SerializationContext | None) -> Any:
+    def _object(
+        self, read: Read, data: bytes, start: int, ctx: SerializationContext | None
+    ) -> Any:
         try:
             value = read(data, start)
         except BaseException as error:
@@ -532,7 +548,7 @@ class _DeserializerRules(_Serde):
         return value if self._from_dict is None else self._from_dict(value, ctx)
 
 
-class BaseDeserializer(_Blocking, _DeserializerRules, Deserializer):
+class BaseDeserializer(_Blocking, DeserializerRules, Deserializer):
     """The base of the deserializers."""
 
     def __init__(
@@ -566,7 +582,7 @@ class BaseDeserializer(_Blocking, _DeserializerRules, Deserializer):
         return self._object(read, data, start, ctx)
 
 
-class AsyncBaseDeserializer(_Awaited, _DeserializerRules, Deserializer):
+class AsyncBaseDeserializer(_Awaited, DeserializerRules, Deserializer):
     """The base of the deserializers for asyncio."""
 
     _associated = AsyncAssociatedNameStrategy
@@ -599,7 +615,7 @@ def _keep(known: dict[Any, Read], key: Any, read: Read) -> None:
     known[key] = read
 
 
-def _named(steps: Steps[Any]) -> Steps[Any]:
+def _named(steps: Steps[T]) -> Steps[T]:
     """Raise SerializationError for a schema that cannot be used."""
     try:
         return (yield from steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from enum import Enum
+from enum import StrEnum
 from inspect import isawaitable
 from typing import Any, TypeAlias, TypeVar
 
@@ -110,7 +110,7 @@ def _given(ctx: SerializationContext | None, name: str) -> SerializationContext:
     return ctx
 
 
-class SubjectNameStrategyType(str, Enum):
+class SubjectNameStrategyType(StrEnum):
     """The values of ``subject.name.strategy.type``."""
 
     NONE = "NONE"

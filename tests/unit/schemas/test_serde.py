@@ -383,9 +383,9 @@ def test_cluster_id_goes_to_the_strategy(registry: MemoryRegistry) -> None:
     write.set_cluster_id_resolver(lambda: "cluster")
     write(VALUES["avro"], context())
     assert registry.cluster == "cluster"
-    serializer("avro", registry, **{"subject.name.strategy.type": "TOPIC"}).set_cluster_id_resolver(
-        lambda: "cluster"
-    )
+    serializer(
+        "avro", registry, **{"subject.name.strategy.type": "TOPIC"}
+    ).set_cluster_id_resolver(lambda: "cluster")
 
 
 def test_client_is_closed_by_its_owner(registry: MemoryRegistry) -> None:

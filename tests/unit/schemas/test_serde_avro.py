@@ -322,7 +322,7 @@ def test_nested_schema_is_refused(registry: MemoryRegistry) -> None:
     for _ in range(5000):
         schema = f'{{"type":"array","items":{schema}}}' if schema != "int" else '"int"'
     number = registry.add("deep", schema)
-    with pytest.raises(SerializationError, match="nested too deeply|not an Avro schema"):
+    with pytest.raises(SerializationError, match=r"nested too deeply"):
         read(registry, b"\0" + number.to_bytes(4, "big") + b"\2" * 100)
 
 

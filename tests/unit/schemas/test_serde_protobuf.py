@@ -7,7 +7,7 @@ from typing import Any
 
 import proto_files
 import pytest
-from google.protobuf import descriptor_pb2, timestamp_pb2
+from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 from memory_registry import MemoryRegistry
 
 from cykafka.schemas.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
@@ -156,11 +156,26 @@ def test_deep_message_is_an_error(registry: MemoryRegistry) -> None:
         ProtobufDeserializer(Inner)(b"\0\0\0\0\1\4\2\2" + data, CTX)
     message = Inner()
     inner = message
-    for _ in range(10_000):
+    for _ in range(99):
         inner = inner.more
         inner.text = "x"
-    with pytest.raises(SerializationError, match="does not fit"):
+    data = ProtobufSerializer(Inner, registry)(message, CTX)
+    assert ProtobufDeserializer(Inner)(data) == message
+    for _ in range(100_000):
+        inner = inner.more
+        inner.text = "x"
+    with pytest.raises(SerializationError, match="more than 100 levels"):
         ProtobufSerializer(Inner, registry)(message, CTX)
+
+
+def test_levels_in_lists_and_maps(registry: MemoryRegistry) -> None:
+    value = inner = struct_pb2.Value()
+    for _ in range(40):
+        inner = inner.struct_value.fields["a"].list_value.values.add()
+    data = ProtobufSerializer(struct_pb2.Value, registry)(struct_pb2.Value(number_value=5), CTX)
+    assert ProtobufDeserializer(struct_pb2.Value)(data) == struct_pb2.Value(number_value=5)
+    with pytest.raises(SerializationError, match="more than 100 levels"):
+        ProtobufSerializer(struct_pb2.Value, registry)(value, CTX)
 
 
 def test_another_message_is_an_error(registry: MemoryRegistry) -> None:
