@@ -34,11 +34,11 @@ from cykafka.schemas.serde import (
     AsyncBaseSerializer,
     BaseDeserializer,
     BaseSerializer,
+    DeserializerRules,
     Options,
     Read,
-    Write,
-    DeserializerRules,
     SerializerRules,
+    Write,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps

@@ -30,11 +30,11 @@ from cykafka.schemas.serde import (
     AsyncBaseSerializer,
     BaseDeserializer,
     BaseSerializer,
+    DeserializerRules,
     Options,
     Read,
-    Write,
-    DeserializerRules,
     SerializerRules,
+    Write,
 )
 from cykafka.schemas.subjects import Steps, reference_subject_name_strategy
 from cykafka.serialization import SerializationContext
