@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import trustme
-from schema_registry import schema_registry
-
-from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.registry import (
     NotFoundError,
     Registry,
     RegistryError,
     mistakes,
 )
+
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.testing import SchemaRegistry
 
 SCHEMA = '"string"'
 AGAIN = {"retries.wait.ms": "1"}
@@ -35,7 +35,7 @@ AGAIN = {"retries.wait.ms": "1"}
 def test_authentication(
     server: dict[str, str], right: dict[str, str], wrong: dict[str, str]
 ) -> None:
-    with schema_registry(**server) as registry:
+    with SchemaRegistry(**server) as registry:
         number = registry.add("a-value", SCHEMA)
         url = {"url": registry.url}
 
@@ -57,7 +57,7 @@ def test_tls_with_an_authority_and_a_client_certificate(tmp_path: Path) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
     client = authority.issue_cert("client")
     client.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
-    with schema_registry(tls=context) as registry:
+    with SchemaRegistry(tls=context) as registry:
         number = registry.add("a-value", SCHEMA)
         given = {"url": registry.url, "max.retries": "0", "ssl.ca.location": str(ours)}
         cert = {"ssl.certificate.location": str(tmp_path / "client.pem")}
@@ -70,7 +70,7 @@ def test_tls_with_an_authority_and_a_client_certificate(tmp_path: Path) -> None:
 
 
 def test_a_registry_that_recovers_is_asked_again() -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         number = registry.add("a-value", SCHEMA)
         registry.fails = 2
 
@@ -89,9 +89,9 @@ def test_a_registry_that_recovers_is_asked_again() -> None:
 
 
 def test_the_next_url_is_asked_if_one_is_away() -> None:
-    with schema_registry() as gone:
+    with SchemaRegistry() as gone:
         pass
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         number = registry.add("a-value", SCHEMA)
 
         client = Registry({"url": f"{gone.url}, {registry.url}/", "max.retries": "0"})
@@ -101,7 +101,7 @@ def test_the_next_url_is_asked_if_one_is_away() -> None:
 
 @pytest.mark.parametrize(("ttl", "requests"), [("60", 1), ("0", 3)])
 def test_the_latest_version_and_absent_ones_expire(ttl: str, requests: int) -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         registry.add("a/value", SCHEMA)
         client = Registry({"url": registry.url, "cache.latest.ttl.sec": ttl})
         for _ in range(3):
@@ -158,7 +158,7 @@ def test_mistakes_are_named_without_secrets() -> None:
 
 
 def test_references_follow_those_that_they_refer_to() -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         before = []
         for name in ("a", "b", "c"):
             registry.add(f"{name}-value", f'"{name}"', references=before)
@@ -173,7 +173,7 @@ def test_references_follow_those_that_they_refer_to() -> None:
 
 
 def test_only_protobuf_is_requested_in_its_serialized_form() -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         avro = registry.add("a-value", SCHEMA)
         part = registry.add("part.proto", "UGFydA==", "PROTOBUF")
         references = [{"name": "part.proto", "subject": "part.proto", "version": 1}]
@@ -190,7 +190,7 @@ def test_only_protobuf_is_requested_in_its_serialized_form() -> None:
 def test_the_files_that_the_registry_knows_need_no_references() -> None:
     document = Document("protobuf", "QQ==", (("google/protobuf/timestamp.proto", "QQ=="),))
     other = Document("protobuf", "QQ==", (*document.parts, ("other.proto", "QQ==")))
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         client = Registry({"url": registry.url, "auto.register.schemas": "true"})
 
         assert client.id_of("p-value", document) == 1
@@ -199,7 +199,7 @@ def test_the_files_that_the_registry_knows_need_no_references() -> None:
 
 
 def test_a_pause_that_the_registry_asks_for_is_not_taken() -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         number = registry.add("a-value", SCHEMA)
         registry.fails, registry.retry_after = 1, "86400"
 
