@@ -10,10 +10,6 @@ from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
 from typing import Any, ClassVar, Self
 
-import fastavro
-from fastavro import _read_py
-from fastavro.read import LOGICAL_READERS
-
 from cykafka.schemas.builders import (
     AwaitedBuilder,
     BlockingBuilder,
@@ -42,6 +38,13 @@ from cykafka.schemas.serde import (
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
+
+try:
+    import fastavro
+    from fastavro import _read_py
+    from fastavro.read import LOGICAL_READERS
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncAvroDeserializer",
@@ -103,10 +106,12 @@ class _Parsed:
                 if not _is_shallow(raw, _MOST_SCHEMA_LEVELS):
                     raise RecursionError
                 self.schema = fastavro.parse_schema(raw, named_schemas=self._named)
-                if reads:
-                    _set_digits(self.schema)
-            if isinstance(self.schema, list):  # fastavro finds names within one schema only
-                self.schema = [self._known(branch) for branch in self.schema]
+            if parts:  # fastavro's functions know only the names in their schema
+                whole = self._inlined(self.schema, set())
+                self._named = {}
+                self.schema = fastavro.parse_schema(whole, named_schemas=self._named)
+            if reads:
+                _set_digits(self.schema)
             for known in self._named.values():
                 for field in known.get("fields", ()):
                     if "default" in field:
@@ -127,6 +132,28 @@ class _Parsed:
 
     def _known(self, schema: Any) -> Any:
         return self._named.get(schema, schema) if isinstance(schema, str) else schema
+
+    def _inlined(self, schema: Any, seen: set[str]) -> Any:
+        """Return a parsed schema with each named type at the first place that needs it."""
+        if isinstance(schema, str):
+            if schema not in self._named or schema in seen:
+                return schema
+            schema = self._named[schema]
+        if isinstance(schema, list):
+            return [self._inlined(branch, seen) for branch in schema]
+        if schema.get("name") in seen:
+            return schema["name"]
+        # fastavro has notes in keys of its own.
+        kept = {name: value for name, value in schema.items() if not name.startswith("__")}
+        seen |= {kept["name"]} if "name" in kept else set()
+        for name in ("type", "items", "values"):
+            if name in kept:
+                kept[name] = self._inlined(kept[name], seen)
+        if "fields" in kept:
+            kept["fields"] = [
+                {**field, "type": self._inlined(field["type"], seen)} for field in kept["fields"]
+            ]
+        return kept
 
     def _check_sizes(self) -> None:
         """Raise UnfitError for records and arrays whose number of values has no limit."""

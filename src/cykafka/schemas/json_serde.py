@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import jsonschema_rs
-
 from cykafka.schemas.builders import (
     AwaitedBuilder,
     BlockingBuilder,
@@ -36,6 +34,11 @@ from cykafka.schemas.serde import (
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
+
+try:
+    import jsonschema_rs
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncJSONDeserializer",

@@ -9,10 +9,6 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
 
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
-
 from cykafka.schemas.builders import (
     AwaitedBuilder,
     BlockingBuilder,
@@ -38,6 +34,13 @@ from cykafka.schemas.serde import (
 )
 from cykafka.schemas.subjects import Steps, reference_subject_name_strategy
 from cykafka.serialization import SerializationContext
+
+try:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError, Message
+    from google.protobuf.message_factory import GetMessageClass
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncProtobufDeserializer",

@@ -142,21 +142,39 @@ def test_union_of_records(registry: MemoryRegistry) -> None:
         AvroDeserializer(registry, return_record_name=1)  # type: ignore[arg-type]
 
 
-def test_union_of_referenced_records(registry: MemoryRegistry) -> None:
+@pytest.mark.parametrize(
+    ("text", "value", "payload"),
+    [
+        ('["shop.Customer", "shop.Order"]', ("shop.Order", {"who": {"name": "ada"}}), b"\2\6ada"),
+        (
+            '{"type": "array", "items": ["shop.Order", "shop.Customer"]}',
+            [("shop.Order", {"who": {"name": "ada"}}), ("shop.Customer", {"name": "ada"})],
+            b"\4\0\6ada\2\6ada\0",
+        ),
+        ('{"type": "map", "values": "shop.Customer"}', {"a": {"name": ""}}, b"\2\2a\0\0"),
+        (
+            '{"type": "record", "name": "R", "fields": [{"name": "o", "type": "shop.Order"}]}',
+            {"o": {"who": {"name": "ada"}}},
+            b"\6ada",
+        ),
+    ],
+)
+def test_references_go_through(
+    registry: MemoryRegistry, text: str, value: Any, payload: bytes
+) -> None:
     registry.add("c", json.dumps(record(field("string", "name"), name="shop.Customer")))
     customer = SchemaReference("shop.Customer", "c", 1)
     order = record(field("shop.Customer", "who"), name="shop.Order")
     registry.add("o", json.dumps(order), references=(customer,))
-    references = (customer, SchemaReference("shop.Order", "o", 1))
-    schema = Schema('["shop.Customer", "shop.Order"]', references=references)
-    value = ("shop.Order", {"who": {"name": "ada"}})
+    schema = Schema(text, references=(customer, SchemaReference("shop.Order", "o", 1)))
 
     data = AvroSerializer(registry, schema)(value, CTX)
 
     assert data is not None
-    assert data[5:] == b"\2\6ada"
-    assert AvroDeserializer(registry)(data, CTX) == value[1]
-    assert AvroDeserializer(registry, schema)(data, CTX) == value[1]
+    assert data[5:] == payload
+    read = AvroDeserializer(registry, schema, return_record_name=True)
+    assert read(data, CTX) == value
+    assert AvroDeserializer(registry, None, None, True)(data, CTX) == value
 
 
 @pytest.mark.parametrize(
