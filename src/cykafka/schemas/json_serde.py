@@ -125,9 +125,8 @@ class _Writes(SerializerRules):
                 self._name = _title(self._schema.schema_str)
             except (ValueError, RecursionError) as error:
                 raise UnfitError(f"the schema is not JSON: {error}") from error
+        yield from ()
         self._is_ready = True
-        return
-        yield
 
     def _compile(self, schema: Any) -> Steps[tuple[Write, None]]:
         encode: Callable[[Any], Any] = self._json_encode or _dumps

@@ -197,8 +197,8 @@ class _Writes(SerializerRules):
             data: bytes = message.SerializeToString()
             return data
 
+        yield from ()
         return write, _indexes_of(_proto(schema.schema_str), name)
-        yield
 
 
 class ProtobufSerializer(_Writes, BaseSerializer):
@@ -267,8 +267,8 @@ class _Reads(DeserializerRules):
         if writer is not None:
             self._name_of(writer, schema_id)  # raises UnfitError
         parse = self._class.FromString  # type: ignore[attr-defined]
+        yield from ()
         return lambda data, start: parse(data[start:])
-        yield
 
     def _name_of(self, writer: Any, schema_id: SchemaId) -> str:
         return _name_at(_proto(writer.schema_str), schema_id.message_indexes or ())

@@ -154,14 +154,16 @@ class _Serde:
         else:
             self._is_fixed = given in STRATEGY_TYPE_MAP.values()
         self._strategy: Any = given
+        # confluent_kafka's class also has one of these methods.
+        self._asks = hasattr(given, "set_cluster_id_resolver") or hasattr(
+            given, "set_async_cluster_id_resolver"
+        )
 
     def _subject(self, ctx: SerializationContext | None, name: str | None) -> Steps[str | None]:
         """Return the subject of a record whose schema has a name."""
         conf = self._conf["subject.name.strategy.conf"]
         found: str | None
-        if hasattr(self._strategy, "steps"):
-            found = yield from self._strategy.steps(ctx, name, self._registry, conf)
-        elif hasattr(self._strategy, "clear_cache"):  # another package's AssociatedNameStrategy
+        if self._asks:
             found = yield self._strategy(ctx, name, self._registry, conf)
         else:
             found = yield self._strategy(ctx, name)
@@ -208,21 +210,21 @@ class _Serde:
 
     def _prepare(self) -> Steps[None]:
         """Read the schema of the configuration."""
+        yield from ()
         self._is_ready = True
-        return
-        yield
 
     def own_schema_registry_client(self) -> None:
         """Let `close()` close the registry's client."""
         self._owns_registry = True
 
 
-class _Blocking:
+class _Blocking(_Serde):
     """A serde for programs without an event loop."""
 
-    _strategy: Any
-    _registry: Any
-    _owns_registry: bool
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._lock = threading.RLock()
+        run(self._prepare())
 
     def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
         """Accept a function that returns the Kafka cluster's id, for the associated strategy."""
@@ -236,14 +238,14 @@ class _Blocking:
             self._registry.close()
 
 
-class _Awaited:
+class _Awaited(_Serde):
     """A serde for asyncio. It awaits only for schemas that it does not know."""
 
-    _strategy: Any
-    _registry: Any
-    _owns_registry: bool
-    _is_ready: bool
-    _prepare: Callable[[], Steps[None]]
+    _associated = AsyncAssociatedNameStrategy
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._lock = asyncio.Lock()
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self._open().__await__()
@@ -330,6 +332,8 @@ class SerializerRules(_Serde):
         return target
 
     def _target(self, subject: str, ctx: SerializationContext | None) -> Steps[_Target]:
+        if self._registry is None:
+            raise SerializationError("a serializer needs a registry's client")
         registered = yield from self._latest(subject)
         schema = self._schema
         if registered is not None:
@@ -357,8 +361,8 @@ class SerializerRules(_Serde):
 
     def _complete(self, ctx: SerializationContext | None) -> Steps[Any]:
         """Return the schema to register, after registering what it refers to."""
+        yield from ()
         return self._schema
-        yield
 
     def _bytes(self, target: _Target, obj: Any, ctx: SerializationContext | None) -> bytes:
         value = obj if self._to_dict is None else self._to_dict(obj, ctx)
@@ -378,17 +382,6 @@ class SerializerRules(_Serde):
 
 class BaseSerializer(_Blocking, SerializerRules, Serializer):
     """The base of the serializers."""
-
-    def __init__(
-        self,
-        schema: Any,
-        client: Any,
-        to_dict: Callable[..., Any] | None,
-        conf: Mapping[str, Any] | None,
-    ) -> None:
-        super().__init__(schema, client, to_dict, conf)
-        self._lock = threading.RLock()
-        run(self._prepare())
 
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
         """Serialize an object. None stays None, Kafka's null.
@@ -411,18 +404,6 @@ class BaseSerializer(_Blocking, SerializerRules, Serializer):
 
 class AsyncBaseSerializer(_Awaited, SerializerRules, Serializer):
     """The base of the serializers for asyncio."""
-
-    _associated = AsyncAssociatedNameStrategy
-
-    def __init__(
-        self,
-        schema: Any,
-        client: Any,
-        to_dict: Callable[..., Any] | None,
-        conf: Mapping[str, Any] | None,
-    ) -> None:
-        super().__init__(schema, client, to_dict, conf)
-        self._lock = asyncio.Lock()
 
     async def __call__(  # type: ignore[override]
         self, obj: Any, ctx: SerializationContext | None = None
@@ -479,6 +460,8 @@ class DeserializerRules(_Serde):
 
     def _split(self, data: bytes, ctx: SerializationContext | None) -> tuple[Any, bytes, int]:
         """Return what names the schema (bytes or a SchemaId), the data and the value's offset."""
+        if not isinstance(data, bytes):
+            data = memoryview(data).tobytes()
         if self._is_custom:
             schema_id = SchemaId(self._kind)
             rest = self._decode(data, ctx, schema_id)
@@ -551,17 +534,6 @@ class DeserializerRules(_Serde):
 class BaseDeserializer(_Blocking, DeserializerRules, Deserializer):
     """The base of the deserializers."""
 
-    def __init__(
-        self,
-        schema: Any,
-        client: Any,
-        from_dict: Callable[..., Any] | None,
-        conf: Mapping[str, Any] | None,
-    ) -> None:
-        super().__init__(schema, client, from_dict, conf)
-        self._lock = threading.RLock()
-        run(self._prepare())
-
     def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """Deserialize a value. None, Kafka's null, stays None.
 
@@ -584,18 +556,6 @@ class BaseDeserializer(_Blocking, DeserializerRules, Deserializer):
 
 class AsyncBaseDeserializer(_Awaited, DeserializerRules, Deserializer):
     """The base of the deserializers for asyncio."""
-
-    _associated = AsyncAssociatedNameStrategy
-
-    def __init__(
-        self,
-        schema: Any,
-        client: Any,
-        from_dict: Callable[..., Any] | None,
-        conf: Mapping[str, Any] | None,
-    ) -> None:
-        super().__init__(schema, client, from_dict, conf)
-        self._lock = asyncio.Lock()
 
     async def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
         """Deserialize a value; see :class:`BaseDeserializer`."""

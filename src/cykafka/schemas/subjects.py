@@ -144,7 +144,7 @@ class _Associated:
         self._known: dict[tuple[str, bool, str | None], str] = {}
         self._resolver: Callable[[], Any] | None = None
 
-    def steps(
+    def _steps(
         self,
         ctx: SerializationContext | None,
         record_name: str | None,
@@ -242,7 +242,7 @@ class AssociatedNameStrategy(_Associated):
         SchemaRegistryError
             The registry fails.
         """
-        return run(self.steps(ctx, record_name, schema_registry_client, conf))
+        return run(self._steps(ctx, record_name, schema_registry_client, conf))
 
     def clear_cache(self) -> None:
         """Forget all answers."""
@@ -264,7 +264,7 @@ class AsyncAssociatedNameStrategy(_Associated):
         conf: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Return the subject, or None; see :class:`AssociatedNameStrategy`."""
-        return await arun(self.steps(ctx, record_name, schema_registry_client, conf))
+        return await arun(self._steps(ctx, record_name, schema_registry_client, conf))
 
     async def clear_cache(self) -> None:
         """Forget all answers."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -409,6 +411,34 @@ def test_references_loop_and_chain(registry: MemoryRegistry) -> None:
         read(b"\0\0\0\0\2\0", context())
     with pytest.raises(ValueError, match="needs a registry"):
         AvroDeserializer(None, Schema(AVRO, references=loop))
+
+
+def test_threads_register_once(registry: MemoryRegistry) -> None:
+    write, read = serializer("avro", registry), deserializer("avro", registry)
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> Any:
+        barrier.wait()
+        return read(write({"id": number}, context()), context())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [{"id": number} for number in range(8)]
+    assert registry.calls == {"associations": 2, "register": 1, "get": 1}
+
+
+def test_bytes_may_be_of_any_type(registry: MemoryRegistry) -> None:
+    data = serializer("avro", registry)({"id": 5}, context())
+    for kind in (bytearray, memoryview):
+        assert deserializer("avro", registry)(kind(data), context()) == {"id": 5}
+    with pytest.raises(TypeError):
+        deserializer("avro", registry)("text", context())
+
+
+def test_client_is_needed() -> None:
+    with pytest.raises(SerializationError, match="needs a registry's client"):
+        AvroSerializer(None, AVRO)({"id": 5}, context())
+    with pytest.raises(SerializationError, match="needs a registry's client"):
+        AvroDeserializer(None)(b"\0\0\0\0\1\0", context())
 
 
 def test_many_unknown_ids_stay_bounded() -> None:
