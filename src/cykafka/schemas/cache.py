@@ -88,11 +88,6 @@ class Cache:
         mine.set_result(value)
         return value
 
-    def put(self, key: Hashable, value: Any) -> None:
-        """Store a value."""
-        with self._lock:
-            self._put(key, value, self._ttl)
-
     def clear(self, subject: str | None = None) -> None:
         """Forget all values; or those whose key begins with a subject."""
         with self._lock:

@@ -50,8 +50,11 @@ class Transport:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        import urllib3
-
+        try:
+            import urllib3
+        except ModuleNotFoundError as error:
+            words = f"{error}: pip install 'cykafka[schemas]'"
+            raise ModuleNotFoundError(words, name=error.name) from None
         self._options = options
         split = [urlsplit(url.strip().rstrip("/")) for url in options["url"].split(",")]
         self._urls = [urlunsplit(url._replace(netloc=_host(url.netloc))) for url in split]
@@ -181,11 +184,12 @@ class Transport:
             except (LookupError, TypeError, ValueError, AttributeError):
                 pass
         given = content if isinstance(content, dict) else {}
-        code = given.get("error_code", _UNKNOWN)
+        code = given.get("error_code")
+        code = code if isinstance(code, int) else _UNKNOWN
         message = str(given.get("message") or response.reason or "")
         words = f"{status} {message}".strip()
         # Without such a code the path may be wrong, which does not make records bad.
-        if status == 404 and isinstance(code, int) and 40401 <= code <= 40499:
+        if status == 404 and 40401 <= code <= 40499:
             raise SchemaNotFoundError(status, code, message)
         if status in (409, 422):
             raise SchemaRefusedError(
