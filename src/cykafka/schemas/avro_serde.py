@@ -113,10 +113,15 @@ class _Parsed:
                 self.schema = fastavro.parse_schema(whole, named_schemas=self._named)
             if reads:
                 _set_digits(self.schema)
-            for known in self._named.values():
-                for field in known.get("fields", ()):
-                    if "default" in field:
-                        field["default"] = self._default(field["type"], field["default"])
+            fields = [
+                field
+                for known in self._named.values()
+                for field in known.get("fields", ())
+                if "default" in field
+            ]
+            defaults = [self._default(field["type"], field["default"]) for field in fields]
+            for field, value in zip(fields, defaults, strict=True):
+                field["default"] = value
             self._empty: set[str] = set()
             self._check_sizes()
             self.is_recursive = self._has_cycle()
@@ -234,9 +239,9 @@ class _Parsed:
             return {name: self._default(schema["values"], item) for name, item in value.items()}
         if kind in ("record", "error") and isinstance(value, dict):
             return {
-                field["name"]: self._default(field["type"], value[field["name"]])
-                if field["name"] in value
-                else field.get("default")
+                field["name"]: self._default(
+                    field["type"], value.get(field["name"], field.get("default"))
+                )
                 for field in schema["fields"]
             }
         if kind in ("bytes", "fixed") and isinstance(value, str):

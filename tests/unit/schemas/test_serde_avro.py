@@ -193,9 +193,9 @@ def test_references_go_through(
         (["null", "string"], None, None),
         (["bytes", "null"], "a", b"a"),
         (
-            record(field("bytes", "b"), field("int", "n", default=3), name="Inner"),
+            record(field("bytes", "b"), field("bytes", "n", default="y"), name="Inner"),
             {"b": "x"},
-            {"b": b"x", "n": 3},
+            {"b": b"x", "n": b"y"},
         ),
         (logical("bytes", "decimal", precision=4, scale=2), "\u0001\u0000", Decimal("2.56")),
         (logical("int", "date"), 1, datetime.date(1970, 1, 2)),
