@@ -43,6 +43,10 @@ class Cache:
         self._ttl = _FOREVER if ttl is None else ttl
         self._absent_ttl = absent_ttl
         self._entries: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget the requests of the parent process's other threads, which do not exist here."""
         self._pending: dict[Hashable, Future[Any]] = {}
         self._lock = Lock()
 

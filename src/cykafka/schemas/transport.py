@@ -68,14 +68,18 @@ class Transport:
             user = f"{unquote(split[0].username)}:{unquote(split[0].password or '')}"
         if user is not None:
             self._basic = f"Basic {base64.b64encode(user.encode()).decode()}"
-        settings: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             "ssl_context": _tls(options),
             "timeout": options["timeout"],
             "maxsize": _CONNECTIONS,
             # Only redirects: `_respond` retries.
             "retries": urllib3.Retry(None, connect=0, read=0, redirect=3, status=0, other=0),
         }
-        self._pool = _pool(options["proxy"], settings)
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Use other connections than the parent process."""
+        self._pool = _pool(self._options["proxy"], self._settings)
 
     def close(self) -> None:
         """End the waits between retries, and close the connections that are not in use."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
 import ssl
 import sys
@@ -137,11 +138,13 @@ def http_server(respond: Callable[[BaseHTTPRequestHandler, bytes], Any]) -> Iter
     """Serve what a function responds: a status, headers and content. Yields the port."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, headers, content = respond(self, body)
             self.send_response(status)
-            for name, value in headers.items():
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
@@ -315,6 +318,37 @@ def test_a_closed_client_is_an_error(registry: SchemaRegistry) -> None:
             call()
 
 
+def test_a_forked_process_has_its_own_connections_and_no_pending_requests() -> None:
+    ports, is_slow = [], threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        ports.append(request.client_address[1])
+        if request.path == "/schemas/ids/1" and len(ports) == 2:
+            is_slow.wait(60)
+        return 200, {}, b'{"schema": ""}'
+
+    with http_server(respond) as place, SchemaRegistryClient({"url": f"http://{place}"}) as client:
+        client.get_schema(2)
+        thread = threading.Thread(target=client.get_schema, args=(1,))
+        thread.start()
+        while len(ports) < 2:
+            time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            try:
+                client.get_schema(1)  # the parent's thread requests the same schema
+                os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        is_slow.set()
+        thread.join()
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert ports[0] == ports[1]
+    assert ports[2] != ports[0]
+
+
 # -- options
 
 
@@ -346,6 +380,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"url": "mock://x"}, '"url": expected http'),
         ({"url": "http://[::1"}, '"url": expected http'),
         ({"url": "http://host:abc"}, '"url": expected http'),
+        ({"url": "http://host/?token=secret"}, '"url": expected http'),
         ({"basic.auth.user.info": "secret"}, "expected USER:PASSWORD"),
         ({"basic.auth.user.info": "a:b", "bearer.auth.token": "secret"}, "expected one"),
         ({"timeout": "9" * 5000}, '"timeout": expected a number'),
@@ -383,14 +418,15 @@ def test_references_follow_those_that_they_refer_to(
         registry.add(f"{name}-value", f'"{name}"', references=before)
         before = [{"name": name, "subject": f"{name}-value", "version": 1}]
     top = registry.add("top-value", '"top"', references=before)
-    SchemaRegistryClient({"url": registry.url}).delete_subject("top-value")
+    assert client.get_referenced_by("a-value", 1) == [2]
+    for name in ("top", "c", "b", "a"):
+        client.delete_subject(f"{name}-value")
 
     document = client.document_by_id(top)
 
     assert document.parts == (("a", '"a"'), ("b", '"b"'), ("c", '"c"'))
     assert document.references == (SchemaReference("c", "c-value", 1),)
     assert document.id == top
-    assert client.get_referenced_by("a-value", 1) == [2]
 
 
 def test_only_protobuf_is_requested_in_its_serialized_form(
@@ -478,7 +514,7 @@ def test_requests_go_to_the_proxy() -> None:
 
     def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
         seen.append((request.path, request.headers["Proxy-Authorization"]))
-        return 200, {}, b"[]"
+        return 200, {"Connection": "close"}, b"[]"
 
     with http_server(respond) as place:
         conf = {"url": "http://registry:8081", "proxy": f"http://ada:secret@{place}", **ONCE}
@@ -564,7 +600,7 @@ def test_registration_and_lookup(registry: SchemaRegistry, client: SchemaRegistr
     assert client.get_schema_types() == ["AVRO", "JSON", "PROTOBUF"]
     for version in (9, "latest"):
         with pytest.raises(SchemaNotFoundError):
-            client.get_version("none" if version == "latest" else "a/ value", version)  # type: ignore[arg-type]
+            client.get_version("none" if version == "latest" else "a/ value", version)
 
 
 def test_normalized_schemas_differ_in_meaning_only(client: SchemaRegistryClient) -> None:

@@ -92,7 +92,7 @@ def test_schemas_that_are_not_avro_are_refused(schema: Any) -> None:
 
 def test_compatibility_follows_references() -> None:
     part = {"type": "record", "name": "shop.Part", "fields": [{"name": "x", "type": "int"}]}
-    more = {**part, "fields": [*part["fields"], {"name": "y", "type": "int"}]}  # type: ignore[misc]
+    more = {**part, "fields": [*part["fields"], {"name": "y", "type": "int"}]}
     text = json.dumps(record(field("Part")))
     with SchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
         registry.add("part", part)
