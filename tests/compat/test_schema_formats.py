@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from schema_registry import schema_registry
+
+from cykafka.testing import SchemaRegistry
 
 pytestmark = pytest.mark.ours
 
@@ -71,18 +72,18 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
 
     from cykafka.schemas.codec import Decoder, Encoder
     from cykafka.schemas.document import SchemaSource
-    from cykafka.schemas.registry import registry_of
+    from cykafka.schemas.shared import shared_client
 
     order = {"id": 1, "who": "ada"}
     rows = {"avro": order, "json": json.dumps(order).encode(),
             "protobuf": {"id": 1, "who": {"name": "ada"}}}  # fmt: skip
-    with schema_registry(user="ada:secret") as registry:
+    with SchemaRegistry(users={"ada": "secret"}) as registry:
         theirs = [base64.b64decode(item) for item in run(registry.url)]
         given = {"url": registry.url, "basic.auth.user.info": "ada:secret"}
         ours = []
         for (form, row), value in zip(rows.items(), theirs, strict=True):
             message = "shop.Order" if form == "protobuf" else ""
-            document = registry_of(given).version(f"{form}-value")
+            document = shared_client(given).document_by_version(f"{form}-value")
             options = tuple(given.items())
             decoder = Decoder(form, options, None if form == "json" else document, message)
             found = decoder.decode(pa.array([value]))

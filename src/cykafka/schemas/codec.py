@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
-from cykafka.schemas.registry import NotFoundError, RegistryError, registry_of
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.schema import Schema
+from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 from cykafka.schemas.wire import (
     HEAD,
     NO_ID,
@@ -69,7 +71,7 @@ def _writer(form: str, document: Document, message: str = "") -> Any:
 
 @lru_cache(_MOST_SCHEMAS)
 def _function(decoder: Decoder, number: int) -> Any:
-    document = registry_of(dict(decoder.options)).by_id(number)
+    document = shared_client(dict(decoder.options)).document_by_id(number)
     if document.form != decoder.form:
         raise UnfitError(f"it is of {FORMS[document.form]}, expected {FORMS[decoder.form]}")
     return decoder.reader.reader_of(document)
@@ -132,7 +134,7 @@ class Decoder:
 
         Raises
         ------
-        RegistryError
+        SchemaRegistryError
             The registry does not respond. This does not make records bad.
         """
         values = values.cast(pa.binary())
@@ -149,8 +151,9 @@ class Decoder:
     def _decoded(self, number: int, payloads: pa.Array) -> Rows:
         try:
             read = _function(self, number)
-        except NotFoundError as error:
-            words = f"Schema Registry has no schema with the id {number}: {error}"
+        except SchemaNotFoundError as error:
+            words = f"{error.http_status_code} {error.error_message}"
+            words = f"Schema Registry has no schema with the id {number}: {words}"
         except UnfitError as error:
             words = f"the schema {number} cannot be used: {shorten_error(error)}"
         else:
@@ -165,12 +168,31 @@ class Decoder:
 def _naming(subject: str, topic: str) -> Iterator[None]:
     try:
         yield
-    except NotFoundError as error:
-        raise RegistryError(
+    except SchemaNotFoundError as error:
+        text = (
             f'key "encode": Schema Registry does not have the schema in the subject {subject} '
-            f"(topic {topic}): {error}. Register it, or set registry.auto.register.schemas to "
-            'true together with the key "encode_schema"'
+            f"(topic {topic}): {error.http_status_code} {error.error_message}. Register it, or "
+            'set registry.auto.register.schemas to true together with the key "encode_schema"'
+        )
+        raise SchemaRegistryError(
+            error.http_status_code, error.error_code, error.error_message, text=text, option=None
         ) from None
+
+
+def _schema_id(options: dict[str, str], subject: str, document: Document) -> int:
+    """Return a schema's id in a subject. With auto.register.schemas, registers the schema."""
+    # The registry knows Google's own files.
+    imports = [name for name, _ in document.parts if not name.startswith("google/protobuf/")]
+    if imports and not document.references:
+        raise UnfitError(
+            "the schema imports others: register them and the schema, and name it as "
+            "SUBJECT:VERSION"
+        )
+    client = shared_client(options)
+    schema = Schema(document.text, FORMS[document.form], document.references)
+    if options["auto.register.schemas"] == "true":
+        return client.register_schema(subject, schema)
+    return client.lookup_schema(subject, schema).schema_id or 0
 
 
 @dataclass(frozen=True)
@@ -199,7 +221,7 @@ class Encoder:
 
         Raises
         ------
-        RegistryError
+        SchemaRegistryError
             The registry does not respond, or does not contain the schema.
         UnfitError
             The schema is unusable.
@@ -211,8 +233,8 @@ class Encoder:
         writer, number = self._found(topic)
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
-        registry = registry_of(dict(self.options))
-        strategy = registry.options["subject.name.strategy.type"]
+        options = {**SERIALIZER_DEFAULTS, **dict(self.options)}
+        strategy = options["subject.name.strategy.type"]
         if strategy != "TOPIC" and not writer.name:
             raise UnfitError(
                 "the schema has no name, which registry.subject.name.strategy.type needs"
@@ -222,7 +244,7 @@ class Encoder:
             "TOPIC_RECORD": f"{topic}-{writer.name}",
         }.get(strategy, f"{topic}-value")
         with _naming(subject, topic):
-            return registry.id_of(subject, self.source.document)
+            return _schema_id(options, subject, self.source.document)
 
     def _found(self, topic: str) -> tuple[Any, int | None]:
         """Return the writer for a topic, and the schema's id if known."""
@@ -231,7 +253,10 @@ class Encoder:
             return _writer(self.form, source.document, source.message), 0 if self.dry else None
         subject = source.subject or f"{topic}-value"
         with _naming(subject, topic):
-            document = registry_of(dict(self.options)).version(subject, source.version)
+            version: Any = source.version
+            document = shared_client(dict(self.options)).document_by_version(
+                subject, version if version == "latest" else int(version)
+            )
         if document.form != self.form:
             raise UnfitError(
                 f"the subject {subject} is of {FORMS[document.form]}, expected {FORMS[self.form]}"
@@ -243,7 +268,7 @@ class Encoder:
 
         Raises
         ------
-        RegistryError, UnfitError
+        SchemaRegistryError, UnfitError
             Like `writer`; or the values' type does not fit the schema.
         """
         made = _Results(len(values), pa.binary())

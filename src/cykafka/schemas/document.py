@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cykafka.schemas.schema import SchemaReference
+
 __all__ = [
     "FORMS",
     "Document",
-    "Reference",
     "SchemaSource",
     "UnfitError",
     "is_subject",
@@ -31,15 +32,6 @@ class UnfitError(ValueError):
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A schema that another schema refers to: the name there, and its subject and version."""
-
-    name: str
-    subject: str
-    version: int
-
-
-@dataclass(frozen=True)
 class Document:
     """A schema with all schemas that it refers to. Its hash depends on its content.
 
@@ -52,7 +44,7 @@ class Document:
     parts : tuple of (str, str)
         The names and texts of directly and indirectly referenced schemas. Each schema follows the
         schemas that it refers to.
-    references : tuple of Reference
+    references : tuple of SchemaReference
         The directly referenced schemas.
     id : int, optional
         The registry's id.
@@ -61,7 +53,7 @@ class Document:
     form: str
     text: str
     parts: tuple[tuple[str, str], ...] = ()
-    references: tuple[Reference, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
     id: int | None = field(default=None, compare=False)
 
 

@@ -1,12 +1,21 @@
-"""A schema as the registry has it, with the names of confluent_kafka.schema_registry."""
+"""Schemas and the registry's other objects, with confluent_kafka.schema_registry's names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-__all__ = ["RegisteredSchema", "Schema", "SchemaReference"]
+__all__ = [
+    "Association",
+    "ConfigCompatibilityLevel",
+    "RegisteredSchema",
+    "Schema",
+    "SchemaReference",
+    "SchemaVersion",
+    "ServerConfig",
+]
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,15 @@ class SchemaReference:
     name: str
     subject: str
     version: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reference as the registry's JSON."""
+        return {"name": self.name, "subject": self.subject, "version": self.version}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> SchemaReference:
+        """Return the reference in the registry's JSON."""
+        return cls(src_dict["name"], src_dict["subject"], int(src_dict["version"]))
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,31 @@ class Schema:
     def __hash__(self) -> int:
         return hash((self.schema_str, self.schema_type, self.references))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as the registry's JSON."""
+        references = [reference.to_dict() for reference in self.references]
+        found: dict[str, Any] = {
+            "schema": self.schema_str,
+            "schemaType": self.schema_type,
+            "references": references,
+        }
+        if self.metadata is not None:
+            found["metadata"] = dict(self.metadata)
+        if self.rule_set is not None:
+            found["ruleSet"] = dict(self.rule_set)
+        return found
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Schema:
+        """Return the schema in the registry's JSON."""
+        return cls(
+            src_dict["schema"],
+            src_dict.get("schemaType") or "AVRO",
+            tuple(map(SchemaReference.from_dict, src_dict.get("references") or ())),
+            src_dict.get("metadata"),
+            src_dict.get("ruleSet"),
+        )
+
 
 @dataclass(frozen=True)
 class RegisteredSchema:
@@ -79,3 +122,131 @@ class RegisteredSchema:
     schema_id: int | None
     guid: str | None
     schema: Schema
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> RegisteredSchema:
+        """Return the version in the registry's JSON."""
+        return cls(
+            src_dict.get("subject"),
+            src_dict.get("version"),
+            src_dict.get("id"),
+            src_dict.get("guid"),
+            Schema.from_dict(src_dict),
+        )
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """A subject and one of its versions.
+
+    Parameters
+    ----------
+    subject : str
+    version : int
+    """
+
+    subject: str
+    version: int
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> SchemaVersion:
+        """Return the version in the registry's JSON."""
+        return cls(src_dict["subject"], src_dict["version"])
+
+
+class ConfigCompatibilityLevel(StrEnum):
+    """Which other versions of a subject a new version must be compatible with."""
+
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+    NONE = "NONE"
+
+
+# The JSON's names of a configuration's fields.
+_CONFIG = {
+    "compatibility": "compatibility",
+    "compatibility_level": "compatibilityLevel",
+    "compatibility_group": "compatibilityGroup",
+    "default_metadata": "defaultMetadata",
+    "override_metadata": "overrideMetadata",
+    "default_rule_set": "defaultRuleSet",
+    "override_rule_set": "overrideRuleSet",
+}
+
+
+@dataclass
+class ServerConfig:
+    """The registry's configuration, of all subjects or of one.
+
+    Parameters
+    ----------
+    compatibility : ConfigCompatibilityLevel or str, optional
+        The level, in requests.
+    compatibility_level : ConfigCompatibilityLevel or str, optional
+        The level, in responses.
+    compatibility_group : str, optional
+    default_metadata, override_metadata, default_rule_set, override_rule_set : mapping, optional
+        As in the registry's JSON.
+    """
+
+    compatibility: str | None = None
+    compatibility_level: str | None = None
+    compatibility_group: str | None = None
+    default_metadata: Mapping[str, Any] | None = None
+    override_metadata: Mapping[str, Any] | None = None
+    default_rule_set: Mapping[str, Any] | None = None
+    override_rule_set: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the configuration as the registry's JSON."""
+        given = {name: getattr(self, field) for field, name in _CONFIG.items()}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> ServerConfig:
+        """Return the configuration in the registry's JSON."""
+        found = cls(**{field: src_dict.get(name) for field, name in _CONFIG.items()})
+        for field in ("compatibility", "compatibility_level"):
+            if getattr(found, field) is not None:
+                setattr(found, field, ConfigCompatibilityLevel(getattr(found, field)))
+        return found
+
+
+@dataclass(frozen=True)
+class Association:
+    """A subject that the registry associates with a topic.
+
+    Parameters
+    ----------
+    subject, guid, resource_name, resource_namespace, resource_id, resource_type : str or None
+    association_type : str or None
+        ``key`` or ``value``.
+    frozen : bool, default False
+    """
+
+    subject: str | None
+    guid: str | None
+    resource_name: str | None
+    resource_namespace: str | None
+    resource_id: str | None
+    resource_type: str | None
+    association_type: str | None
+    frozen: bool = False
+
+    @classmethod
+    def from_dict(cls, src_dict: Mapping[str, Any]) -> Association:
+        """Return the association in the registry's JSON."""
+        return cls(
+            src_dict.get("subject"),
+            src_dict.get("guid"),
+            src_dict.get("resourceName"),
+            src_dict.get("resourceNamespace"),
+            src_dict.get("resourceId"),
+            src_dict.get("resourceType"),
+            src_dict.get("associationType"),
+            bool(src_dict.get("frozen", False)),
+        )

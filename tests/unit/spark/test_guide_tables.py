@@ -14,11 +14,11 @@ pytest.importorskip("pyspark", reason="the group spark is not installed")
 
 import spark_versions
 
-from cykafka.schemas.registry import DEFAULTS
 from cykafka.spark.clients.properties import client_config
 from cykafka.spark.jobs.config import table_formats
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS, TABLES
+from cykafka.spark.jobs.config.registry import DEFAULTS
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.sink import write_options
 from cykafka.spark.source.read_options import READ_OPTIONS, ReadOptions

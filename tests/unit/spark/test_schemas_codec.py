@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from schema_registry import SchemaRegistry, schema_registry
 
 from cykafka.schemas.avro import AvroReader, AvroWriter
 from cykafka.schemas.codec import Decoder, Encoder
 from cykafka.schemas.document import Document, SchemaSource, UnfitError
+from cykafka.schemas.error import SchemaRegistryError as RegistryError
 from cykafka.schemas.json_schema import JsonReader
 from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
-from cykafka.schemas.registry import RegistryError
+from cykafka.testing import SchemaRegistry
 
 OLD = {
     "type": "record",
@@ -42,7 +42,7 @@ NEW = {
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry() as made:
+    with SchemaRegistry() as made:
         yield made
 
 
@@ -190,9 +190,9 @@ def test_avro_references_and_all_types_survive_a_round_trip(registry: SchemaRegi
 
 
 def registry_document(registry: SchemaRegistry, subject: str) -> Document:
-    from cykafka.schemas.registry import registry_of
+    from cykafka.schemas.shared import shared_client
 
-    return registry_of(dict(options(registry))).version(subject)
+    return shared_client(dict(options(registry))).document_by_version(subject)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean, is_topic_name
-from cykafka.schemas import registry
 from cykafka.schemas.document import SchemaSource
 from cykafka.spark.clients.properties import client_config, is_secret
-from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config import registry, table_formats
 from cykafka.spark.jobs.config.fields import has_variable
 from cykafka.spark.jobs.config.models import (
     HIDDEN,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
-from cykafka.schemas.registry import NotFoundError, registry_of
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.shared import shared_client
 from cykafka.spark.jobs.config import value_schema
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
 from cykafka.spark.jobs.problems import ConfigError
@@ -29,6 +31,21 @@ if TYPE_CHECKING:
 __all__ = ["check_schemas", "check_type", "decode", "encode"]
 
 
+@contextmanager
+def _naming_option() -> Iterator[None]:
+    """Name the key in an error of the registry's client."""
+    try:
+        yield
+    except (SchemaNotFoundError, SchemaRefusedError):
+        raise
+    except SchemaRegistryError as error:
+        if error.option is None:
+            raise
+        codes = error.http_status_code, error.error_code
+        text = f'key "registry.{error.option}": {error}'
+        raise SchemaRegistryError(*codes, error.error_message, text=text, option=None) from None
+
+
 def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
     """Add the columns for the key `decode`, and `error` with the error (null without one).
 
@@ -36,12 +53,13 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
     ------
     ConfigError
         The schema is unusable, or the registry does not contain it.
-    RegistryError
+    SchemaRegistryError
         The registry does not respond.
     """
     if not config.uses_registry:
         return value_schema.decoded(records, config.envelope, config.json_schema)
-    decoder, schema = _decoder(config)
+    with _naming_option():
+        decoder, schema = _decoder(config)
     rows = records.withColumn("_decoded", _decoded(decoder, F.col("value")))
     if schema is not None:
         rows = rows.withColumn("_json", F.col("_decoded.data"))
@@ -76,11 +94,17 @@ def _decoded(decoder: Decoder, value: Column) -> Column:
 
 
 def _arrow_udf(function: Any, kind: Any) -> Any:
+    @wraps(function)
+    def named(*columns: pa.Array) -> pa.Array:
+        with _naming_option():
+            return function(*columns)
+
     # Spark must not call it twice for a value, once for a condition.
     of_arrow: Any = F
-    return of_arrow.arrow_udf(function, kind).asNondeterministic()
+    return of_arrow.arrow_udf(named, kind).asNondeterministic()
 
 
+@_naming_option()
 def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | None:
     """Return what is wrong with the type of a column to encode, as far as known, or None."""
     if config.encode == "json" and not isinstance(kind, StructType | ArrayType | MapType):
@@ -95,6 +119,7 @@ def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | N
     return None
 
 
+@_naming_option()
 def check_schemas(config: Any) -> None:
     """Request the configured schemas from the registry, before Spark starts.
 
@@ -102,17 +127,17 @@ def check_schemas(config: Any) -> None:
     ------
     ConfigError
         A subject is missing, or a schema is unusable or does not fit the newest records.
-    RegistryError
+    SchemaRegistryError
         The registry does not respond.
     """
     if isinstance(config, DecodeKeys) and config.uses_registry:
         decoder, _ = _decoder(config)
-        registry = registry_of(config.registry)
+        registry = shared_client(config.registry)
         for topic in (isinstance(config, TopicKeys) and config.topics) or ():
             with _convert_errors("schema", f"it does not fit the subject {topic}-value: "):
                 try:
-                    newest = registry.version(f"{topic}-value")
-                except NotFoundError:
+                    newest = registry.document_by_version(f"{topic}-value")
+                except SchemaNotFoundError:
                     continue  # subject names may follow another rule
                 if newest.form == decoder.form:
                     decoder.reader.check(newest)
@@ -158,9 +183,12 @@ def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
     subject = source.subject if source else f"{topics[0]}-value"
     version = source.version if source else "latest"
     try:
-        found = registry_of(config.registry).version(subject, version)
-    except NotFoundError as error:
-        words = f"Schema Registry does not have {subject}:{version}: {error}"
+        found = shared_client(config.registry).document_by_version(
+            subject, "latest" if version == "latest" else int(version)
+        )
+    except SchemaNotFoundError as error:
+        words = f"{error.http_status_code} {error.error_message}"
+        words = f"Schema Registry does not have {subject}:{version}: {words}"
         raise UnfitError(words) from None
     if found.form != config.form:
         raise UnfitError(

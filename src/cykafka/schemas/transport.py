@@ -1,0 +1,347 @@
+"""Requests to Schema Registry: several URLs, retries, TLS and authentication."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.options import is_header
+
+if TYPE_CHECKING:
+    import urllib3
+
+__all__ = ["Transport"]
+
+_Parsed = TypeVar("_Parsed")
+_CONTENT = "application/vnd.schemaregistry.v1+json"
+_RETRIABLE = (408, 429, 500, 502, 503, 504)
+_UNKNOWN = SchemaRegistryError.UNKNOWN
+_HEADERS = {
+    "bearer.auth.logical.cluster": "target-sr-cluster",
+    "bearer.auth.identity.pool.id": "Confluent-Identity-Pool-Id",
+}
+# The number of connections that stay open for each host.
+_CONNECTIONS = 8
+# A token is renewed when this share of its time is over.
+_TOKEN_USE = 0.8
+
+
+class Transport:
+    """Sends requests and retries them. Thread-safe.
+
+    Parameters
+    ----------
+    options : mapping
+        From `read_options`.
+
+    Raises
+    ------
+    SchemaRegistryError
+        The certificates cannot be read.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        try:
+            import urllib3
+        except ModuleNotFoundError as error:
+            words = f"{error}: pip install 'cykafka[schemas]'"
+            raise ModuleNotFoundError(words, name=error.name) from None
+        self._options = options
+        split = [urlsplit(url.strip().rstrip("/")) for url in options["url"].split(",")]
+        self._urls = [urlunsplit(url._replace(netloc=_host(url.netloc))) for url in split]
+        self._first = 0  # the number of the URL that responded last
+        self._retries = options["max.retries"]
+        self._closed = threading.Event()
+        self._fields = _bearer(options, self._fetch_token)
+        self._basic = ""
+        user = options["basic.auth.user.info"]
+        if user is None and split[0].username is not None:
+            user = f"{unquote(split[0].username)}:{unquote(split[0].password or '')}"
+        if user is not None:
+            self._basic = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._settings: dict[str, Any] = {
+            "ssl_context": _tls(options),
+            "timeout": options["timeout"],
+            "maxsize": _CONNECTIONS,
+            # Only redirects: `_respond` retries.
+            "retries": urllib3.Retry(None, connect=0, read=0, redirect=3, status=0, other=0),
+        }
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Use other connections than the parent process."""
+        self._pool = _pool(self._options["proxy"], self._settings)
+
+    def close(self) -> None:
+        """End the waits between retries, and close the connections that are not in use."""
+        self._closed.set()
+        self._pool.clear()
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the client is closed."""
+        if self._closed.is_set():
+            raise RuntimeError("the Schema Registry client has been closed")
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        parse: Callable[[Any], _Parsed],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+    ) -> _Parsed:
+        """Send a request, and return what `parse` makes of the response's JSON.
+
+        Parameters
+        ----------
+        method, path : str
+            The path begins with a slash, and its parts are quoted.
+        parse : callable
+            A LookupError, TypeError or ValueError means an unexpected response.
+        query : mapping, optional
+            Values that are None or False are left out. A list gives several parameters.
+        body : optional
+            What to send as JSON.
+
+        Raises
+        ------
+        SchemaRegistryError
+            The registry does not respond, refuses the request or fails.
+        RuntimeError
+            The client is closed.
+        """
+        text = _query(query or {})
+        content = None if body is None else json.dumps(body).encode()
+        url, response = self._respond(method, path + text, content)
+        return self._parsed(f"{method} {url}{path}", response, parse)
+
+    def _respond(
+        self, method: str, path: str, content: bytes | None
+    ) -> tuple[str, urllib3.BaseHTTPResponse]:
+        """Return the first final response, and the URL that it comes from."""
+        import urllib3
+
+        self.check_open()
+        failed: Exception | None = None
+        for attempt in range(self._retries + 1):
+            if attempt and self._closed.wait(self._pause_s(attempt)):
+                self.check_open()
+            first = self._first
+            for offset in range(len(self._urls)):
+                number = (first + offset) % len(self._urls)
+                url, failed = self._urls[number], None
+                try:
+                    headers = self._headers(content is not None)
+                    response = self._pool.request(
+                        method, url + path, body=content, headers=headers
+                    )
+                except urllib3.exceptions.HTTPError as error:
+                    failed = getattr(error, "reason", None) or error
+                    continue
+                if response.status not in _RETRIABLE:
+                    self._first = number
+                    return url, response
+        if failed is None:
+            return url, response
+        words = (
+            f"Schema Registry {url} does not respond ({method} {path.partition('?')[0]}, "
+            f"{self._retries + 1} attempts): {failed}. Check that it is up, that the address is "
+            "right, and the ssl.* options"
+        )
+        raise SchemaRegistryError(_UNKNOWN, _UNKNOWN, str(failed), text=words) from None
+
+    def _pause_s(self, attempt: int) -> float:
+        least, most = self._options["retries.wait.ms"], self._options["retries.max.wait.ms"]
+        # The pauses of several clients must differ, or they would all retry at once.
+        limit: float = min(least * 2.0 ** (attempt - 1), most)
+        return limit / 1000 * random.uniform(0.5, 1)
+
+    def _headers(self, has_content: bool) -> dict[str, str]:
+        headers = {"Accept": f"{_CONTENT}, application/json"}
+        if has_content:
+            headers["Content-Type"] = _CONTENT
+        if self._basic:
+            headers["Authorization"] = self._basic
+        elif self._fields is not None:
+            headers |= _bearer_headers(self._fields())
+        return headers
+
+    def _parsed(self, request: str, response: Any, parse: Callable[[Any], _Parsed]) -> _Parsed:
+        try:
+            content = json.loads(response.data) if response.data else None
+        except (ValueError, RecursionError):
+            content = None
+        status = response.status
+        if 200 <= status < 300:
+            try:
+                return parse(content)
+            except (LookupError, TypeError, ValueError, AttributeError):
+                pass
+        given = content if isinstance(content, dict) else {}
+        code = given.get("error_code")
+        code = code if isinstance(code, int) else _UNKNOWN
+        message = str(given.get("message") or response.reason or "")
+        words = f"{status} {message}".strip()
+        # Without such a code the path may be wrong, which does not make records bad.
+        if status == 404 and 40401 <= code <= 40499:
+            raise SchemaNotFoundError(status, code, message)
+        if status in (409, 422):
+            raise SchemaRefusedError(
+                status, code, message, text=f"Schema Registry refuses ({request}): {words}"
+            )
+        if status in (401, 403):
+            option = "bearer.auth.token" if self._fields is not None else "basic.auth.user.info"
+            text = (
+                f"Schema Registry refuses the request ({request}): {words}. Check the user, the "
+                "password or the token, and its permissions"
+            )
+            raise SchemaRegistryError(status, code, message, text=text, option=option)
+        text = (
+            f"Schema Registry fails ({request}): {words}. Check that the address belongs to "
+            "Schema Registry, and read its log"
+        )
+        raise SchemaRegistryError(status, code, message, text=text)
+
+    def _fetch_token(self) -> tuple[str, float]:
+        """Request a token with OAuth's client credentials. Returns also its seconds to live."""
+        import urllib3
+
+        given = self._options
+        url = given["bearer.auth.issuer.endpoint.url"]
+        user = f"{given['bearer.auth.client.id']}:{given['bearer.auth.client.secret']}"
+        try:
+            response = self._pool.request(
+                "POST",
+                url,
+                fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
+                headers={"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"},
+                encode_multipart=False,
+            )
+            answer = json.loads(response.data)
+            return answer["access_token"], float(answer.get("expires_in", 0))
+        except urllib3.exceptions.HTTPError as error:
+            status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
+        except (LookupError, TypeError, ValueError):
+            status, cause = response.status, f"{response.status} {response.reason or ''}".strip()
+        host = urlunsplit(urlsplit(url)._replace(netloc=_host(urlsplit(url).netloc), query=""))
+        text = (
+            f"the OAuth server {host} returns no token: {cause}. Check the address, and the "
+            "client's id, secret and scope in bearer.auth.*"
+        )
+        option = "bearer.auth.issuer.endpoint.url"
+        raise SchemaRegistryError(status, _UNKNOWN, cause, text=text, option=option) from None
+
+
+def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:
+    import urllib3
+
+    if proxy is None:
+        return urllib3.PoolManager(**settings)
+    parts = urlsplit(proxy)
+    url = urlunsplit(parts._replace(netloc=_host(parts.netloc)))
+    headers = {}
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(proxy_basic_auth=user)
+    return urllib3.ProxyManager(url, proxy_headers=headers, **settings)
+
+
+def _host(place: str) -> str:
+    return place.rpartition("@")[2]
+
+
+def _query(given: Mapping[str, Any]) -> str:
+    kept = {
+        name: "true" if value is True else value
+        for name, value in given.items()
+        if value is not None and value is not False
+    }
+    return f"?{urlencode(kept, doseq=True)}" if kept else ""
+
+
+def _tls(options: Mapping[str, Any]) -> ssl.SSLContext:
+    authority = options["ssl.ca.location"]
+    try:
+        if authority in (None, False, True):
+            context = ssl.create_default_context()
+        elif Path(authority).is_dir():
+            context = ssl.create_default_context(capath=authority)
+        else:
+            context = ssl.create_default_context(cafile=authority)
+        if authority is False:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if options["ssl.certificate.location"]:
+            context.load_cert_chain(
+                options["ssl.certificate.location"],
+                options["ssl.key.location"],
+                # With a function, OpenSSL does not prompt on the terminal for the password.
+                lambda: options["ssl.key.password"] or "",
+            )
+    except OSError as error:
+        words = f"cannot read the certificates of ssl.*: {error}"
+        raise SchemaRegistryError(
+            _UNKNOWN, _UNKNOWN, words, text=words, option="ssl.ca.location"
+        ) from None
+    return context
+
+
+def _bearer(
+    options: Mapping[str, Any], fetch: Callable[[], tuple[str, float]]
+) -> Callable[[], Mapping[str, Any]] | None:
+    """Return the function that returns a request's ``bearer.auth.*`` fields, or None."""
+    source = options["bearer.auth.credentials.source"]
+    if source == "CUSTOM":
+        provide = options["bearer.auth.custom.provider.function"]
+        given = options["bearer.auth.custom.provider.config"] or {}
+        return lambda: provide(given)
+    if source == "OAUTHBEARER":
+        token = _Token(fetch)
+        return lambda: {**options, "bearer.auth.token": token.get()}
+    return (lambda: options) if options["bearer.auth.token"] is not None else None
+
+
+def _bearer_headers(fields: Mapping[str, Any]) -> dict[str, str]:
+    if not isinstance(fields, Mapping) or not fields.get("bearer.auth.token"):
+        raise ValueError(
+            '"bearer.auth.custom.provider.function" returned no "bearer.auth.token": expected a '
+            "dict with this key"
+        )
+    headers = {}
+    for name in ("bearer.auth.token", *_HEADERS):
+        value = fields.get(name)
+        if not is_header(value):
+            raise ValueError(f'"{name}": expected printable ASCII, without spaces')
+        text = ",".join(value) if isinstance(value, list | tuple) else value
+        if text and name in _HEADERS:
+            headers[_HEADERS[name]] = text
+        elif text:
+            headers["Authorization"] = f"Bearer {text}"
+    return headers
+
+
+class _Token:
+    """A token that is renewed before it expires. Thread-safe."""
+
+    def __init__(self, fetch: Callable[[], tuple[str, float]]) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._text = ""
+        self._until = 0.0
+
+    def get(self) -> str:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._text, seconds = self._fetch()
+                self._until = time.monotonic() + seconds * _TOKEN_USE
+            return self._text
