@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -394,6 +395,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"bearer.auth.credentials.source": "OAUTHBEARER_AZURE_IMDS"}, "expected STATIC_TOKEN"),
         ({"bearer.auth.credentials.source": "CUSTOM"}, 'provider.function" is missing'),
         ({"bearer.auth.custom.provider.function": "f"}, "expected a function"),
+        ({"bearer.auth.custom.provider.function": asyncio.sleep}, "function without async"),
     ):
         with pytest.raises(ValueError, match=words) as got:
             SchemaRegistryClient({"url": "http://host", **wrong})
