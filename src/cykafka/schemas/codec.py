@@ -17,7 +17,7 @@ from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
-from cykafka.schemas.wire import (
+from cykafka.schemas.columns import (
     HEAD,
     NO_ID,
     Rows,

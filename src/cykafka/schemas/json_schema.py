@@ -10,7 +10,7 @@ import jsonschema_rs
 import pyarrow as pa
 
 from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.wire import Rows, shorten_error
+from cykafka.schemas.columns import Rows, shorten_error
 
 __all__ = ["JsonReader", "JsonWriter", "whole"]
 
