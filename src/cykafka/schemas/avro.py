@@ -412,6 +412,10 @@ class AvroReader:
         words = f"the value does not fit the schema {document.id}"
 
         def value_of(payload: bytes) -> Any:
+            if schema is not None:
+                # fastavro skips the elements of a field that the reader lacks also after the end
+                # of the value: a length of 2**62 would take years.
+                read_one(BytesIO(payload), written, None)
             data = BytesIO(payload)
             value = read_one(
                 data,
@@ -430,6 +434,9 @@ class AvroReader:
             for number, payload in enumerate(payloads.to_pylist()):
                 try:
                     values.append(value_of(payload))
+                except EOFError:
+                    values.append(None)
+                    wrong[number] = f"{words}: it ends early"
                 except Exception as error:
                     values.append(None)
                     wrong[number] = f"{words}: {shorten_error(error)}"
