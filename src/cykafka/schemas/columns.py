@@ -18,6 +18,7 @@ __all__ = [
     "HEAD",
     "NO_ID",
     "NULL",
+    "Results",
     "Rows",
     "by_halves",
     "check_fields",
@@ -25,6 +26,7 @@ __all__ = [
     "is_fault",
     "joined",
     "replace_types",
+    "rows_of",
     "schema_ids",
     "shorten_error",
     "with_nulls",
@@ -61,6 +63,42 @@ def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
     """Return the values without their first bytes."""
     # Arrow 26 computes a negative size without a stop.
     return pc.binary_slice(values, size, 2**31 - 1)
+
+
+def rows_of(values: pa.Array, rows: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    """Return the rows with these ascending numbers."""
+    return values if len(rows) == len(values) else values.take(pa.array(rows))
+
+
+class Results:
+    """Collects the results for a batch's rows, which arrive schema by schema."""
+
+    def __init__(self, count: int, kind: pa.DataType) -> None:
+        self.errors: list[str | None] = [None] * count
+        self._parts = [pa.nulls(1, kind)]  # for the rows without a result
+        self._places = np.zeros(count, np.int64)
+        self._size = 1
+
+    def put(self, rows: np.ndarray[Any, np.dtype[np.int64]], results: Rows) -> None:
+        """Store the results for rows with these numbers."""
+        found, wrong = results
+        self._parts.append(found)
+        self._places[rows] = np.arange(self._size, self._size + len(rows))
+        self._size += len(rows)
+        for row, words in wrong.items():
+            self.errors[rows[row]] = words
+            self._places[rows[row]] = 0
+
+    def columns(self) -> tuple[pa.Array, pa.Array]:
+        """Return the data and the errors of all rows, in order."""
+        errors = pa.array(self.errors, pa.string())
+        if (self._places == np.arange(1, len(self._places) + 1)).all():
+            return pa.concat_arrays(self._parts[1:] or [self._parts[0][:0]]), errors
+        return pa.concat_arrays(self._parts).take(pa.array(self._places)), errors
+
+    def structs(self, name: str) -> pa.Array:
+        """Return the structs (`name`, error) of all rows, in order."""
+        return pa.StructArray.from_arrays(list(self.columns()), [name, "error"])
 
 
 def by_halves(
