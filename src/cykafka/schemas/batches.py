@@ -283,11 +283,13 @@ class _Decoding:
 
     def _json_reader(self, document: Document | None) -> Any:
         from cykafka.schemas.json_columns import inferred_type
-        from cykafka.schemas.json_schema import JsonTableReader
+        from cykafka.schemas.json_schema import JsonTableReader, whole
 
-        if document is not None:
+        if document is not None and "properties" in whole(document):
             return JsonTableReader.of(document)
-        kind = inferred_type(self._part(self._bare, 0)[1])
+        parts = [self._part(rows, HEAD if isinstance(number, int) else 0)[1]
+                 for number, rows in self._groups.items()]  # fmt: skip
+        kind = inferred_type(pa.concat_arrays([self._part(self._bare, 0)[1], *parts]))
         return None if kind is None else JsonTableReader(kind)
 
 
@@ -362,7 +364,7 @@ def encode_table(
     if document.form == "json":
         from cykafka.schemas.json_columns import to_json
 
-        values = pa.array(to_json(values), pa.binary())
+        values = to_json(values)
     writer.check(values.type)
     found, wrong = writer.write(values)
     if wrong:

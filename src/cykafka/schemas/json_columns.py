@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types, shorten_error
+from cykafka.schemas.document import UnfitError
 
 __all__ = ["inferred_type", "json_reader", "to_json"]
 
@@ -28,6 +27,16 @@ _PLAIN = {
 _FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
 # Times are parsed as texts at first.
 _TEXTS = dict.fromkeys(_FORMATS.values(), pa.string())
+
+_IS_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
 
 # Converts a value of JSON for pyarrow.
 _Change: TypeAlias = Callable[[Any], Any]
@@ -197,23 +206,85 @@ def _each(of: _Change) -> _Change:
     return lambda values: values if values is None else [of(value) for value in values]
 
 
-def to_json(values: pa.Array) -> list[bytes | None]:
-    """Return values as JSON.
+def to_json(values: pa.Array) -> pa.BinaryArray:
+    """Return values as JSON; null stays null.
 
     Times become texts of ISO 8601, and decimals numbers. Bytes become text, and must be UTF-8.
+
+    Raises
+    ------
+    ValueError
+        A number is not finite, or bytes are not UTF-8.
+    UnfitError
+        JSON lacks the type.
     """
-    rows = values.to_pylist(maps_as_pydicts="strict")
-    encode = json.JSONEncoder(
-        ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain
-    ).encode
-    return [None if row is None else encode(row).encode() for row in rows]
+    made = _json(values).cast(pa.binary())
+    return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, bytes):
-        return value.decode()
-    return str(value)
+def _json(values: pa.Array) -> pa.StringArray:
+    """Return values as JSON, column by column, without a Python object for each."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.repeat(pa.scalar("null"), len(values))
+    if pa.types.is_dictionary(kind):
+        return _json(values.dictionary_decode())
+    if pa.types.is_map(kind):
+        return _json_object(values)
+    if pa.types.is_struct(kind):
+        parts: list[Any] = []
+        for number, field in enumerate(kind):
+            start = "," if number else "{"
+            parts += [f"{start}{json.dumps(field.name)}:", _json(values.field(number))]
+        text = _joined(*parts, "}") if parts else pa.repeat(pa.scalar("{}"), len(values))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        text = _joined("[", _elements(values, _json(values.flatten())), "]")
+    else:
+        text = _json_plain(values)
+    return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
+
+
+def _json_object(values: pa.MapArray) -> pa.StringArray:
+    kind = values.type
+    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    lists = values.cast(pa.list_(entry))
+    entries = lists.flatten()
+    pairs = _joined(_json(entries.field(0)), ":", _json(entries.field(1)))
+    text = _joined("{", _elements(lists, pairs), "}")
+    return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
+
+
+def _elements(values: pa.ListArray, elements: pa.StringArray) -> pa.StringArray:
+    """Return the elements' texts of each list, with commas between them."""
+    sizes = pc.list_value_length(values).fill_null(0).to_numpy()
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, elements), ",")
+
+
+def _joined(*parts: Any) -> pa.StringArray:
+    texts = [pa.scalar(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+
+
+def _json_plain(values: pa.Array) -> pa.StringArray:
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        times = values.cast(pa.timestamp(kind.unit, "UTC")) if kind.tz else values
+        return _joined('"', pc.strftime(times, f"%Y-%m-%dT%H:%M:%S{zone}"), '"')
+    if pa.types.is_floating(kind):
+        if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
+            raise ValueError("a number is not finite, which JSON lacks")
+        return values.cast(pa.string())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return values.cast(pa.string())
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return _joined('"', values.cast(pa.string()), '"')
+    if not any(is_text(kind) for is_text in _IS_TEXT):
+        raise UnfitError(f"JSON has no {kind}")
+    texts = values.cast(pa.string())  # fails if bytes are not UTF-8
+    if pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]')).as_py():
+        for letter in ("\\", '"', *map(chr, range(32))):
+            texts = pc.replace_substring(texts, letter, json.dumps(letter)[1:-1])
+    return _joined('"', texts, '"')

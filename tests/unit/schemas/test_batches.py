@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import proto_files
@@ -18,6 +20,7 @@ from cykafka.schemas.batches import decode_batch
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
+from cykafka.schemas.json_columns import to_json
 from cykafka.schemas.schema import Schema
 from cykafka.serialization import SerializationError
 
@@ -151,23 +154,33 @@ def test_keys_strings_and_names_in_both(
 def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
     number = registry.add("guid-value", {**OLD, "name": "Guid"})
     value = avro(number, {**OLD, "name": "Guid"}, {"id": 1, "who": "a"})[5:]
-    guid = b"\1" + bytes(16)
+    document = client.document_by_id(number)
+    guid, unknown = UUID(int=5), UUID(int=6)
+
+    class WithGuid:
+        """A client whose registry has a GUID for the schema."""
+
+        def document_by_id(self, number: Any) -> Any:
+            if number == guid:
+                return document
+            raise SchemaNotFoundError(404, 40403, "no such GUID")
 
     class WithHeaders:
-        """A batch whose first record has a GUID, which the registry does not know."""
+        """A batch whose first two records have GUIDs."""
 
         def header(self, name: str) -> list[bytes | None]:
             assert name == "__value_schema_id"
-            return [guid, None]
+            return [b"\1" + guid.bytes, b"\1" + unknown.bytes, None]
 
         def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-            return batch([value, value]).__arrow_c_stream__(requested_schema)
+            return batch([value] * 3).__arrow_c_stream__(requested_schema)
 
-    table = decode_batch(client, WithHeaders(), schema="guid-value:1")
+    table = decode_batch(WithGuid(), WithHeaders())  # type: ignore[arg-type]
 
+    assert table["who"].to_pylist() == ["a", None, None]
     errors = table["error"].to_pylist()
-    assert "no schema with the id 00000000-0000" in errors[0]
-    assert "not in the wire format" in errors[1]
+    assert f"no schema with the id {unknown}: no such GUID" in errors[1]
+    assert "not in the wire format" in errors[2]
 
 
 def test_json_with_and_without_a_schema(
@@ -278,3 +291,65 @@ def test_json_and_protobuf_tables_come_back(
         assert back.select(["id", "who"]).to_pylist() == table.to_pylist()
     with pytest.raises(SerializationError, match="row 0 of 1 does not fit the schema .*/who"):
         client.encode_table("jt", pa.table({"id": [1], "who": ["long"]}))
+
+
+def test_json_of_every_type() -> None:
+    kind = pa.struct(
+        [
+            ("i", pa.int64()),
+            ("d", pa.float64()),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+            ("y", pa.binary()),
+            ("at", pa.timestamp("ms", "Europe/Berlin")),
+            ("local", pa.timestamp("us")),
+            ("day", pa.date32()),
+            ("price", pa.decimal128(9, 2)),
+            ("l", pa.list_(pa.struct([("x", pa.int32())]))),
+            ("m", pa.map_(pa.string(), pa.list_(pa.string()))),
+            ("n", pa.null()),
+        ]
+    )
+    rows = [
+        {
+            "i": -5,
+            "d": 1e300,
+            "b": True,
+            "s": 'a"\\\n\x01\u00e9\U0001f600',
+            "y": b"raw",
+            "at": datetime(2026, 1, 2, 3, 4, 5, 678000, UTC),
+            "local": datetime(2026, 1, 2, 3, 4, 5),
+            "day": date(2026, 1, 2),
+            "price": Decimal("12.30"),
+            "l": [{"x": 1}, None, {"x": None}],
+            "m": [('k"', ["v", None]), ("e", [])],
+            "n": None,
+        },
+        None,
+        {},
+    ]
+    values = pa.array(rows, kind)
+
+    made = to_json(values).to_pylist()
+
+    assert json.loads(made[0]) == {
+        "i": -5,
+        "d": 1e300,
+        "b": True,
+        "s": 'a"\\\n\x01\u00e9\U0001f600',
+        "y": "raw",
+        "at": "2026-01-02T03:04:05.678Z",
+        "local": "2026-01-02T03:04:05.000000",
+        "day": "2026-01-02",
+        "price": 12.3,
+        "l": [{"x": 1}, None, {"x": None}],
+        "m": {'k"': ["v", None], "e": []},
+        "n": None,
+    }
+    assert made[1] is None
+    assert json.loads(made[2]) == dict.fromkeys([field.name for field in kind])
+    assert to_json(values[2:]).to_pylist() == made[2:]
+    with pytest.raises(ValueError, match="not finite"):
+        to_json(pa.array([{"d": float("nan")}]))
+    with pytest.raises(UnfitError, match="JSON has no"):
+        to_json(pa.array([{"d": timedelta(1)}]))
