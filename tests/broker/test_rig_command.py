@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,47 @@ def test_broker_runs_a_command_and_returns_its_status(tmp_path: Path) -> None:
     assert done.stdout == "sent ['--option', 'word']\n"
     assert "ready at 127.0.0.1:" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+ASKS = """
+import os, urllib.request
+print(os.environ["CYKAFKA_BOOTSTRAP_SERVERS"].partition(":")[0])
+print(urllib.request.urlopen(os.environ["CYKAFKA_SCHEMA_REGISTRY_URL"] + "/subjects").read())
+"""
+
+
+@pytest.mark.usefixtures("own_brokers")
+def test_broker_runs_a_schema_registry() -> None:
+    done = run("--schema-registry", "--", sys.executable, "-c", ASKS)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "127.0.0.1\nb'[]'\n"
+
+
+@pytest.mark.usefixtures("own_brokers")
+def test_broker_prints_the_address_of_its_schema_registry() -> None:
+    with subprocess.Popen(
+        command("--schema-registry"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        address, url = process.stdout.readline(), process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}/contexts") as response:
+            assert response.read() == b'["."]'
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
+
+    assert address.startswith("127.0.0.1:")
+    assert process.returncode == 0
+
+
+def test_broker_error_names_the_schema_registrys_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("--schema-registry-port", port)
+
+    assert done.returncode == 1
+    assert f"cannot serve the Schema Registry on port {port}: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 WAITS = """

@@ -190,7 +190,7 @@ def test_missing_package_is_named(passes: Callable[[str], None]) -> None:
         + INSTALL
         + """
 from confluent_kafka import Producer
-for name in ("schema_registry", "schema_registry.avro", "avro", "kafkatest"):
+for name in ("schema_registry.rules", "schema_registry.common", "avro", "kafkatest"):
     try:
         __import__(f"confluent_kafka.{name}")
     except ModuleNotFoundError as error:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from schema_registry import schema_registry
+
+from cykafka.testing import SchemaRegistry
 
 pytestmark = pytest.mark.ours
 
@@ -76,7 +77,7 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
     order = {"id": 1, "who": "ada"}
     rows = {"avro": order, "json": json.dumps(order).encode(),
             "protobuf": {"id": 1, "who": {"name": "ada"}}}  # fmt: skip
-    with schema_registry(user="ada:secret") as registry:
+    with SchemaRegistry(users={"ada": "secret"}) as registry:
         theirs = [base64.b64decode(item) for item in run(registry.url)]
         given = {"url": registry.url, "basic.auth.user.info": "ada:secret"}
         ours = []

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from schema_registry import SchemaRegistry, schema_registry
+
+from cykafka.testing import SchemaRegistry
 
 pytest.importorskip("ptars", reason="the group spark is not installed")
 
@@ -196,7 +197,7 @@ VERSIONS = [
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry() as made:
+    with SchemaRegistry() as made:
         for at, schema in enumerate(VERSIONS):
             made.add(f"v{at}-value", schema)
         yield made

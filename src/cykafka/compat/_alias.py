@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -43,7 +45,12 @@ class Alias:
                 name=self._name,
             )
 
-    def install(self, modules: Mapping[str, ModuleType], explain: _Explain) -> None:
+    def install(
+        self,
+        modules: Mapping[str, ModuleType],
+        explain: _Explain,
+        later: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         """Put the modules into ``sys.modules``.
 
         Parameters
@@ -53,9 +60,12 @@ class Alias:
         explain : callable
             Called with the name of a library module that is not in `modules`. Returns the text for
             the ModuleNotFoundError. If it returns None, Python looks for the module.
+        later : mapping of str to sequence of str, optional
+            Modules that need more packages: a module's name in the other library, and the modules
+            whose public names it gets when the program imports it.
         """
         self._top = modules[self._name]
-        self._finder = _Finder(self._name, explain)
+        self._finder = _Finder(self._name, explain, later or {})
         sys.meta_path.insert(0, self._finder)
         sys.modules.update(modules)
 
@@ -71,20 +81,43 @@ class Alias:
 
 
 class _Finder:
-    """Raises a helpful error for modules that cykafka and installed packages lack."""
+    """Finds the modules that are imported later, and raises a helpful error for those that
+    cykafka and installed packages lack."""
 
-    def __init__(self, name: str, explain: _Explain) -> None:
+    def __init__(self, name: str, explain: _Explain, later: Mapping[str, Sequence[str]]) -> None:
         self._prefix = f"{name}."
         self._explain = explain
+        self._later = later
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname in self._later:
+            is_package = any(name.startswith(f"{fullname}.") for name in self._later)
+            loader = _Loader(self._later[fullname])
+            return ModuleSpec(fullname, loader, origin=__file__, is_package=is_package)
         if fullname.startswith(self._prefix):
             text = self._explain(fullname)
             if text is not None:
                 raise ModuleNotFoundError(text, name=fullname)
         return None
+
+
+class _Loader(Loader):
+    """Fills a module with the public names of others."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self._sources = sources
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        names: list[str] = []
+        for source in map(importlib.import_module, self._sources):
+            module.__dict__.update({name: getattr(source, name) for name in source.__all__})
+            names += source.__all__
+        module.__all__ = names  # type: ignore[attr-defined]
 
 
 def run_script(arguments: list[str], usage: str, install: Callable[[], None]) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from cykafka.schemas.document import UnfitError
-from cykafka.schemas.schema import Schema
 
 __all__ = ["check_rules"]
 
 
-def check_rules(schema: Schema) -> None:
+def check_rules(schema: Any, modes: Collection[str] | None = None) -> None:
     """Check that a schema has no rules, because cykafka applies none.
 
     The values of such a schema may be encrypted, or need a conversion. Disabled rules have no
@@ -17,18 +19,27 @@ def check_rules(schema: Schema) -> None:
     Parameters
     ----------
     schema : Schema
+        Also one of confluent_kafka.
+    modes : collection of str, optional
+        Only rules with these modes count, such as ``READ``; by default all.
 
     Raises
     ------
     UnfitError
         The schema has rules. The message names each one and its type.
     """
+    given = schema.rule_set
+    if given is None:
+        return
+    given = given if isinstance(given, Mapping) else given.to_dict()
+    if given.get("enableAt") not in (None, "ALL", "CLIENT"):
+        return
     rules = [
         rule
-        for kind in (schema.rule_set or {}).values()
+        for kind in given.values()
         if isinstance(kind, list | tuple)
         for rule in kind
-        if not rule.get("disabled")
+        if not rule.get("disabled") and (modes is None or _mode(rule) in modes)
     ]
     if rules:
         names = ", ".join(f"{rule.get('name')} ({rule.get('type')})" for rule in rules)
@@ -36,3 +47,8 @@ def check_rules(schema: Schema) -> None:
             f"the schema has rules, which cykafka does not apply: {names}. Use a client that "
             "applies them, or disable them in the registry"
         )
+
+
+def _mode(rule: Mapping[str, Any]) -> str:
+    mode = rule.get("mode")
+    return str(getattr(mode, "value", mode))  # confluent_kafka has an enumeration

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from cyclopts import App, Parameter
@@ -33,7 +34,9 @@ _HELP = (
     "The first line on standard output is the address for clients' bootstrap.servers. It appears "
     "when the brokers are ready. All other output goes to standard error.\n\n"
     "With -- COMMAND the cluster runs until the command ends. The command finds the address in "
-    "the variable CYKAFKA_BOOTSTRAP_SERVERS, and standard output is the command's alone."
+    "the variable CYKAFKA_BOOTSTRAP_SERVERS, and standard output is the command's alone.\n\n"
+    "With --schema-registry a Schema Registry for tests runs as well. Its address is the second "
+    "line, and in the variable CYKAFKA_SCHEMA_REGISTRY_URL."
 )
 _EPILOGUE = (
     "The brokers need Java 17 or newer. On the first run, Maven fetches Kafka into the directory "
@@ -42,7 +45,7 @@ _EPILOGUE = (
     "  {prog} broker --nodes 3\n"
     "  {prog} broker --port 9092 \\\n"
     "      -X auto.create.topics.enable=false\n"
-    "  {prog} broker -- pytest tests\n\n"
+    "  {prog} broker --schema-registry -- pytest tests\n\n"
     "exit status: 0 ended by Ctrl-C or SIGTERM; 1 the brokers did not start or failed; 2 bad "
     "arguments; with -- COMMAND the exit status of COMMAND, or 127 if COMMAND does not exist"
 )
@@ -92,6 +95,8 @@ def _broker(prog: str) -> Callable[..., int]:
                 negative=(), metavar="OPTION", show_default=False, allow_leading_hyphen=True
             ),
         ] = (),
+        schema_registry: Annotated[bool, Parameter(negative=())] = False,
+        schema_registry_port: Annotated[int, Parameter(metavar="PORT", show_default=False)] = 0,
     ) -> int:
         """Run the brokers.
 
@@ -107,6 +112,10 @@ def _broker(prog: str) -> Callable[..., int]:
             a property of the brokers, such as auto.create.topics.enable=false; repeatable
         java_option : list of str
             an option for the brokers' Java, such as --java-option=-Xmx1g; repeatable
+        schema_registry : bool
+            also run a Schema Registry, which keeps schemas in memory
+        schema_registry_port : int
+            port of the Schema Registry (default: a free port)
         """
         if command and shutil.which(command[0]) is None:
             unknown = "option" if command[0].startswith("-") else "command"
@@ -116,7 +125,8 @@ def _broker(prog: str) -> Callable[..., int]:
         logging.getLogger("cykafka.testing").setLevel(logging.INFO)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            return _serve(nodes, port, properties, java_option, command)
+            with _registry(schema_registry, schema_registry_port) as registry_url:
+                return _serve(nodes, port, properties, java_option, command, registry_url)
         except KeyboardInterrupt:
             return 130 if command else 0
         except (KafkaClusterError, OSError) as error:
@@ -133,12 +143,25 @@ def _broker(prog: str) -> Callable[..., int]:
 add_broker(app, _PROG)
 
 
+@contextmanager
+def _registry(is_wanted: bool, port: int) -> Iterator[str | None]:
+    """Run a Schema Registry during the block, and return its URL; or None without one."""
+    from cykafka.testing.schema_registry import SchemaRegistry
+
+    if not is_wanted and not port:
+        yield None
+        return
+    with SchemaRegistry(port=port) as registry:
+        yield registry.url
+
+
 def _serve(
     nodes: int,
     port: int,
     properties: Sequence[str],
     java: Sequence[str],
     command: Sequence[str],
+    registry_url: str | None,
 ) -> int:
     from cykafka.testing.kafka import KafkaCluster  # Ctrl-C can also interrupt the import
 
@@ -147,8 +170,10 @@ def _serve(
     settings = dict(pairs(properties))
     with KafkaCluster(nodes, port=port, properties=settings, java_options=tuple(java)) as cluster:
         if command:
-            return _run(cluster, command)
+            return _run(cluster, command, registry_url)
         print(cluster.bootstrap_servers, flush=True)
+        if registry_url is not None:
+            print(registry_url, flush=True)
         print("ready; Ctrl-C stops the brokers and removes the data", file=sys.stderr)
         _wait(cluster)
 
@@ -160,9 +185,11 @@ def _wait(cluster: KafkaCluster) -> NoReturn:
     raise KafkaClusterError(f"node {ended[0]} has ended unexpectedly; see its log")
 
 
-def _run(cluster: KafkaCluster, command: Sequence[str]) -> int:
+def _run(cluster: KafkaCluster, command: Sequence[str], registry_url: str | None) -> int:
     """Run a command with the cluster, and return its exit status."""
     environment = {**os.environ, "CYKAFKA_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    if registry_url is not None:
+        environment["CYKAFKA_SCHEMA_REGISTRY_URL"] = registry_url
     print(f"ready at {cluster.bootstrap_servers}; running {command[0]}", file=sys.stderr)
     stopped = threading.Event()
     # Before the command starts, so that no signal is lost. The terminal sends Ctrl-C to the

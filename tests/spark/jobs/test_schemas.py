@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from machine import WAIT_S
-from schema_registry import SchemaRegistry, schema_registry
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records.decoding import check_schemas
+from cykafka.testing import SchemaRegistry
 
 OLD = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "int"}]}  # fmt: skip
@@ -32,7 +32,7 @@ JSON = {"type": "object", "title": "Order", "required": ["id"], "properties": {
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry(user="ada:secret") as made:
+    with SchemaRegistry(users={"ada": "secret"}) as made:
         yield made
 
 
@@ -217,7 +217,7 @@ def test_mirror_without_a_transform_changes_the_format(
 def test_registry_that_is_away_fails_the_job_and_no_record_is_bad(
     bench: Bench, topic: str, places: dict[str, str], tmp_path: Path
 ) -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         filled(bench, registry, topic)
         schema = tmp_path / "order.avsc"
         schema.write_text(json.dumps(NEW))

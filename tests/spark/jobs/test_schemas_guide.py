@@ -13,13 +13,13 @@ from typing import Any
 import fastavro
 import trustme
 from guides import ROOT
-from schema_registry import SchemaRegistry, schema_registry
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS, JobConfig
 from cykafka.spark.jobs.observing.report import ProgressLine
 from cykafka.spark.jobs.run.session import JobRun
+from cykafka.testing import SchemaRegistry
 
 ORDER = {"type": "record", "name": "Order", "fields": [
     {"name": "id", "type": "long"}, {"name": "total", "type": "double"}]}  # fmt: skip
@@ -60,7 +60,7 @@ def test_guide(bench: Bench, cluster: Any, unique: Any, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    with schema_registry(user="archive:se:cret", tls=context) as registry:
+    with SchemaRegistry(users={"archive": "se:cret"}, tls=context) as registry:
         number = registry.add(f"{names['orders']}-value", ORDER)
         large = registry.add(f"{names['large-orders']}-value", JSON, "JSON")
         again = registry.add(f"{names['orders-again']}-value", {**ORDER, "doc": "again"})

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from schema_registry import SchemaRegistry, schema_registry
 
 from cykafka.schemas.avro import AvroReader, AvroWriter
 from cykafka.schemas.codec import Decoder, Encoder
@@ -23,6 +22,7 @@ from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaRegistryError as RegistryError
 from cykafka.schemas.json_schema import JsonReader
 from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
+from cykafka.testing import SchemaRegistry
 
 OLD = {
     "type": "record",
@@ -42,7 +42,7 @@ NEW = {
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry() as made:
+    with SchemaRegistry() as made:
         yield made
 
 

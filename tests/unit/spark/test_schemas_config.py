@@ -10,7 +10,6 @@ from typing import Any
 import proto_files
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from schema_registry import schema_registry
 
 from cykafka.schemas.codec import Decoder, Encoder
 from cykafka.schemas.document import Document, SchemaSource
@@ -19,6 +18,7 @@ from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.problems import ConfigError, explain_error
 from cykafka.spark.jobs.records.decoding import check_schemas
+from cykafka.testing import SchemaRegistry
 
 URL = {"registry.url": "http://registry:8081"}
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
@@ -138,7 +138,7 @@ def test_missing_libraries_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_schema_to_write_is_checked_before_the_topics_are_known(
     more: Any, error: type[Exception], words: str
 ) -> None:
-    with schema_registry() as registry:
+    with SchemaRegistry() as registry:
         config = loaded(
             "mirror",
             to=None,

@@ -8,9 +8,12 @@ or, without changing the code::
     python -m cykafka.compat.confluent script.py arguments ...
 
 Then cykafka provides ``confluent_kafka`` and its modules ``admin``, ``aio``, ``cimpl``, ``error``,
-``serialization`` and so on. The modules that cykafka lacks (``schema_registry``, ``avro``, ...)
-are Python code. They come from the installed confluent-kafka package and import cykafka's
+``serialization`` and so on. The modules that cykafka lacks (``avro``, ``kafkatest``, ...) are
+Python code. They come from the installed confluent-kafka package and import cykafka's
 ``confluent_kafka``. The compiled module of that package is never loaded.
+
+``confluent_kafka.schema_registry`` also comes from the installed package. Without the package it
+is :mod:`cykafka.schemas`, which needs the extra ``schemas`` and applies no rules.
 
 ``confluent_kafka.version()`` and ``__version__`` return the confluent_kafka release with this
 interface, because code compares them with the release that it needs. ``cykafka.version()`` returns
@@ -45,6 +48,17 @@ _SAME = (
     "serialization",
     "serializing_producer",
 )
+_SCHEMAS = "cykafka.schemas"
+# The modules of confluent_kafka.schema_registry, and the modules with their names.
+_REGISTRY = {
+    "": ("schema", "client", "aio", "error", "framing", "subjects"),
+    ".avro": ("avro_serde",),
+    ".error": ("error",),
+    ".json_schema": ("json_serde",),
+    ".protobuf": ("protobuf_serde",),
+    ".schema_registry_client": ("schema", "client", "aio", "error"),
+    ".serde": ("serde", "subjects", "framing"),
+}
 # confluent_kafka's private modules, whose names it also exports elsewhere.
 _ADMIN_PARTS = (
     "_acl",
@@ -98,7 +112,11 @@ def install() -> None:
             "(pip install confluent-kafka)"
         )
 
-    _alias.install(_modules(folders), explain)
+    later = {
+        f"{_NAME}.schema_registry{name}": [f"{_SCHEMAS}.{source}" for source in sources]
+        for name, sources in _REGISTRY.items()
+    }
+    _alias.install(_modules(folders), explain, {} if folders else later)
 
 
 def uninstall() -> None:

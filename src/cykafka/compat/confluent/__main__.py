@@ -12,9 +12,9 @@ usage: python -m cykafka.compat.confluent script.py [argument ...]
        python -m cykafka.compat.confluent -m module [argument ...]
 
 Runs a script or a module unchanged, with cykafka where it imports confluent_kafka. Modules that
-cykafka does not have, such as confluent_kafka.schema_registry, come from the confluent-kafka
-package if it is installed. Forked processes also use cykafka; processes that it starts import
-the installed confluent_kafka."""
+cykafka does not have, such as confluent_kafka.avro, come from the confluent-kafka package if it is
+installed. Without the package confluent_kafka.schema_registry is cykafka.schemas. Forked processes
+also use cykafka; processes that it starts import the installed confluent_kafka."""
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,19 @@
+"""Errors of the libraries that read and write values."""
+
+from __future__ import annotations
+
+__all__ = ["is_fault", "shorten_error"]
+
+_MOST_LETTERS = 500
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether an error is about a library's input, and not a request to end the process."""
+    # A Rust panic is not an Exception, and its class cannot be imported.
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def shorten_error(error: object) -> str:
+    """Return an error as one line, truncated, because it may quote a whole record."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]} ..."

@@ -1,0 +1,375 @@
+"""Serializers and deserializers for JSON Schema. jsonschema-rs checks the values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from cykafka.schemas.builders import (
+    AwaitedBuilder,
+    BlockingBuilder,
+    DeserializerValues,
+    FromDictValue,
+    SchemaValue,
+    SerializerValues,
+    ToDictValue,
+)
+from cykafka.schemas.document import UnfitError
+from cykafka.schemas.faults import shorten_error
+from cykafka.schemas.framing import SchemaId
+from cykafka.schemas.serde import (
+    DESERIALIZER_OPTIONS,
+    MOST_SCHEMA_LEVELS,
+    SERIALIZER_OPTIONS,
+    AsyncBaseDeserializer,
+    AsyncBaseSerializer,
+    BaseDeserializer,
+    BaseSerializer,
+    DeserializerRules,
+    Options,
+    Read,
+    SerializerRules,
+    Write,
+    is_shallow,
+    schema_of,
+)
+from cykafka.schemas.subjects import Steps
+
+try:
+    import jsonschema_rs
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
+
+__all__ = [
+    "AsyncJSONDeserializer",
+    "AsyncJSONDeserializerBuilder",
+    "AsyncJSONSerializer",
+    "AsyncJSONSerializerBuilder",
+    "JSONDeserializer",
+    "JSONDeserializerBuilder",
+    "JSONSerializer",
+    "JSONSerializerBuilder",
+]
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _dumps(value: Any) -> bytes:
+    return _encoder.encode(value).encode()
+
+
+def _loads(data: bytes) -> Any:
+    return _decoder.decode(data.decode())
+
+
+def _parsed(text: str) -> Any:
+    schema = json.loads(text)
+    if not is_shallow(schema, MOST_SCHEMA_LEVELS):
+        raise RecursionError
+    return schema
+
+
+def _validator(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
+    """Return a validator. Raise UnfitError if the text is not a JSON Schema."""
+
+    def retrieve(address: str) -> Any:
+        for name, part in parts:
+            if address == name or address.endswith("/" + name.lstrip("/")):
+                return _parsed(part)
+        raise LookupError(f"the schema has no reference {address}")
+
+    try:
+        # As in confluent_kafka, "format" is a comment.
+        return jsonschema_rs.validator_for(
+            _parsed(text), retriever=retrieve, validate_formats=False
+        )
+    except RecursionError:
+        raise UnfitError("the schema is nested too deeply") from None
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+        raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
+
+
+def _check(validator: Any, value: Any) -> None:
+    error = next(validator.iter_errors(value), None)
+    if error is not None:
+        place = "".join(f"/{step}" for step in error.instance_path)
+        raise ValueError(f"{place or 'the value'}: {error.message}")
+
+
+def _title(text: str) -> str | None:
+    schema = json.loads(text)
+    return schema.get("title") if isinstance(schema, dict) else None
+
+
+class _Writes(SerializerRules):
+    _kind = "JSON"
+    _options: ClassVar[Options] = {
+        **SERIALIZER_OPTIONS,
+        "validate": ("bool", True),
+    }
+
+    def __init__(
+        self,
+        schema_str: Any,
+        schema_registry_client: Any,
+        to_dict: Callable[..., Any] | None = None,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: Any = None,
+        json_encode: Callable[[Any], str | bytes] | None = None,
+    ) -> None:
+        self._json_encode = json_encode
+        super().__init__(schema_of(schema_str, "JSON"), schema_registry_client, to_dict, conf)
+
+    def _prepare(self) -> Steps[None]:
+        if self._schema is not None:
+            try:
+                self._name = _title(self._schema.schema_str)
+            except (ValueError, RecursionError) as error:
+                raise UnfitError(f"the schema is not JSON: {error}") from error
+        yield from ()
+        self._is_ready = True
+
+    def _compile(self, schema: Any) -> Steps[tuple[Write, None]]:
+        encode: Callable[[Any], Any] = self._json_encode or _dumps
+        validator = None
+        if self._conf["validate"]:
+            validator = _validator(schema.schema_str, (yield from self._parts(schema)))
+
+        def write(value: Any) -> bytes:
+            data = encode(value)
+            data = data.encode() if isinstance(data, str) else data
+            if validator is not None and not _is_valid(validator, value):
+                _check(validator, _loads(data))
+            return data
+
+        return write, None
+
+
+def _is_valid(validator: Any, value: Any) -> bool:
+    """Return whether a value fits; False if its JSON must be checked instead."""
+    try:
+        found: bool = validator.is_valid(value)
+        return found
+    except ValueError:  # only a json_encode knows its type
+        return False
+
+
+class JSONSerializer(_Writes, BaseSerializer):
+    """Serializes dicts and other objects as JSON, in the registry's wire format.
+
+    The names, arguments, keys and defaults are those of
+    ``confluent_kafka.schema_registry.json_schema.JSONSerializer``.
+
+    Parameters
+    ----------
+    schema_str : str or Schema or None
+        The schema. Only a Schema can refer to other schemas.
+    schema_registry_client : SchemaRegistryClient
+    to_dict : callable, optional
+        ``to_dict(object, SerializationContext)`` returns what is serialized.
+    conf : dict, optional
+        As for :class:`AvroSerializer`, without ``validate.strict`` and
+        ``validate.strict.allow.default``; and ``validate`` (True): check values with the schema.
+    rule_conf, rule_registry : object, optional
+        Not used: a schema with rules raises SerializationError.
+    json_encode : callable, optional
+        Returns a value as JSON, str or bytes. By default Python's `json`, without spaces.
+
+    Raises
+    ------
+    ValueError
+        The schema or a key of `conf` is not valid.
+    """
+
+
+class AsyncJSONSerializer(_Writes, AsyncBaseSerializer):
+    """:class:`JSONSerializer` for asyncio: ``await AsyncJSONSerializer(schema, client)``.
+
+    A call awaits the registry only for an unknown schema. The client is an
+    AsyncSchemaRegistryClient.
+    """
+
+
+class _Reads(DeserializerRules):
+    _kind = "JSON"
+    _options: ClassVar[Options] = {
+        **DESERIALIZER_OPTIONS,
+        "validate": ("bool", True),
+    }
+
+    def __init__(
+        self,
+        schema_str: Any,
+        from_dict: Callable[..., Any] | None = None,
+        schema_registry_client: Any = None,
+        conf: Mapping[str, Any] | None = None,
+        rule_conf: Mapping[str, Any] | None = None,
+        rule_registry: Any = None,
+        json_decode: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        schema = schema_of(schema_str, "JSON")
+        if schema_registry_client is None and (schema is None or schema.references):
+            raise ValueError(
+                "schema_registry_client is needed without a schema, or for its references"
+            )
+        self._json_decode = json_decode
+        self._own: Any = None
+        super().__init__(schema, schema_registry_client, from_dict, conf)
+
+    def _prepare(self) -> Steps[None]:
+        if self._schema is not None and self._conf["validate"]:
+            parts = yield from self._parts(self._schema)
+            self._own = _validator(self._schema.schema_str, parts)
+        self._is_ready = True
+
+    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+        decode = self._json_decode or _loads
+        if not self._conf["validate"]:
+            return lambda data, start: decode(data[start:])
+        validator = self._own
+        if validator is None or reader is not None:
+            schema = reader or writer
+            validator = _validator(schema.schema_str, (yield from self._parts(schema)))
+
+        def read(data: bytes, start: int) -> Any:
+            value = decode(data[start:])
+            if not validator.is_valid(value):
+                _check(validator, value)
+            return value
+
+        return read
+
+    def _name_of(self, writer: Any, schema_id: SchemaId) -> str | None:
+        return _title(writer.schema_str)
+
+
+class JSONDeserializer(_Reads, BaseDeserializer):
+    """Deserializes JSON values in the registry's wire format, and checks them.
+
+    The names, arguments, keys and defaults are those of
+    ``confluent_kafka.schema_registry.json_schema.JSONDeserializer``.
+
+    Parameters
+    ----------
+    schema_str : str or Schema or None
+        The schema that values must fit; None for each value's own.
+    from_dict : callable, optional
+        ``from_dict(value, SerializationContext)`` returns the result.
+    schema_registry_client : SchemaRegistryClient, optional
+        Needed without a schema, and for a schema that refers to others.
+    conf : dict, optional
+        As for :class:`AvroDeserializer`, and ``validate`` (True).
+    rule_conf, rule_registry : object, optional
+        Not used: a schema with rules raises SerializationError.
+    json_decode : callable, optional
+        Returns the value of JSON in bytes. By default Python's `json`.
+
+    Raises
+    ------
+    ValueError
+        The schema or a key of `conf` is not valid.
+    """
+
+
+class AsyncJSONDeserializer(_Reads, AsyncBaseDeserializer):
+    """:class:`JSONDeserializer` for asyncio: ``await AsyncJSONDeserializer(schema)``.
+
+    A call awaits the registry only for an unknown schema. The client is an
+    AsyncSchemaRegistryClient.
+    """
+
+
+@dataclass
+class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    to_dict: Callable[..., Any] | None = None
+    serializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    json_encode: Callable[[Any], str | bytes] | None = None
+    serializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self.schema,
+            client,
+            self.to_dict,
+            self.serializer_config,
+            self.rule_config,
+            self.rule_registry,
+            self.json_encode,
+        )
+
+    def set_json_encode(self, json_encode: Callable[[Any], str | bytes]) -> Self:
+        """Set the function that makes JSON of a value."""
+        self.json_encode = json_encode
+        return self
+
+
+class JSONSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+    """Builds an :class:`JSONSerializer`, for ``value.serializer.builder``."""
+
+    _serde = JSONSerializer
+
+
+class AsyncJSONSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncJSONSerializer`, for ``value.serializer.builder``."""
+
+    _serde = AsyncJSONSerializer
+
+
+@dataclass
+class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
+    schema_registry_config: Mapping[str, Any] | None = None
+    schema_registry_client: Any = None
+    schema: Any = None
+    from_dict: Callable[..., Any] | None = None
+    deserializer_config: Mapping[str, Any] | None = None
+    rule_config: Mapping[str, Any] | None = None
+    rule_registry: Any = None
+    json_decode: Callable[[bytes], Any] | None = None
+    deserializer_init: Callable[[Any], Any] | None = None
+
+    _serde: ClassVar[type]
+
+    def _make(self, client: Any) -> Any:
+        return self._serde(
+            self.schema,
+            self.from_dict,
+            client,
+            self.deserializer_config,
+            self.rule_config,
+            self.rule_registry,
+            self.json_decode,
+        )
+
+    def set_json_decode(self, json_decode: Callable[[bytes], Any]) -> Self:
+        """Set the function that makes a value of JSON."""
+        self.json_decode = json_decode
+        return self
+
+
+class JSONDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+    """Builds an :class:`JSONDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = JSONDeserializer
+
+
+class AsyncJSONDeserializerBuilder(_DeserializerBuilder, AwaitedBuilder):
+    """Builds an :class:`AsyncJSONDeserializer`, for ``value.deserializer.builder``."""
+
+    _serde = AsyncJSONDeserializer

@@ -1,0 +1,604 @@
+"""What serializers and deserializers of all formats have in common.
+
+The rules are generators (`Steps`): the classes for one thread run them with `run`, those for
+asyncio with `arun`. A record whose schema is known needs neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+
+from cykafka.schemas.document import UnfitError
+from cykafka.schemas.error import SchemaRegistryError
+from cykafka.schemas.faults import is_fault, shorten_error
+from cykafka.schemas.framing import (
+    SchemaId,
+    dual_schema_id_deserializer,
+    prefix_schema_id_deserializer,
+    prefix_schema_id_serializer,
+    schema_header,
+)
+from cykafka.schemas.rules import check_rules
+from cykafka.schemas.schema import Schema
+from cykafka.schemas.subjects import (
+    STRATEGY_TYPE_MAP,
+    AssociatedNameStrategy,
+    AsyncAssociatedNameStrategy,
+    Steps,
+    SubjectNameStrategyType,
+    arun,
+    run,
+    strategy_type,
+)
+from cykafka.serialization import (
+    Deserializer,
+    SerializationContext,
+    SerializationError,
+    Serializer,
+)
+
+__all__ = [
+    "DESERIALIZER_OPTIONS",
+    "MOST_SCHEMA_LEVELS",
+    "SERIALIZER_OPTIONS",
+    "AsyncBaseDeserializer",
+    "AsyncBaseSerializer",
+    "BaseDeserializer",
+    "BaseSerializer",
+    "DeserializerRules",
+    "Options",
+    "Read",
+    "SerializerRules",
+    "Write",
+    "is_shallow",
+    "schema_of",
+]
+
+# The keys of a configuration: the kind of each value, and its default.
+Options: TypeAlias = dict[str, tuple[str, Any]]
+# Writes a value without its frame.
+Write: TypeAlias = Callable[[Any], bytes]
+# Reads a value that begins at an offset in the bytes.
+Read: TypeAlias = Callable[[bytes, int], Any]
+
+T = TypeVar("T")
+
+# The libraries compile schemas in C and Rust, where many levels overflow the stack.
+MOST_SCHEMA_LEVELS = 500
+_MOST_REFERENCES = 1000
+# Without a registry any bytes may name a schema.
+_MOST_KNOWN = 10_000
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda value: isinstance(value, bool), "a boolean value"),
+    "int": (lambda value: value is None or isinstance(value, int), "an int value"),
+    "dict": (lambda value: value is None or isinstance(value, Mapping), "a dict value"),
+    "callable": (callable, "callable"),
+    "any": (lambda value: True, ""),
+}
+_SUBJECTS: Options = {
+    "use.latest.version": ("bool", False),
+    "use.latest.with.metadata": ("dict", None),
+    "subject.name.strategy.type": ("any", None),
+    "subject.name.strategy.conf": ("dict", None),
+    "subject.name.strategy": ("any", None),
+}
+SERIALIZER_OPTIONS: Options = {
+    **_SUBJECTS,
+    "auto.register.schemas": ("bool", True),
+    "normalize.schemas": ("bool", False),
+    "use.schema.id": ("int", None),
+    "schema.id.serializer": ("callable", prefix_schema_id_serializer),
+    "validation.rules.execution": ("any", "DISABLED"),
+    "validation.rules.fail.fast": ("bool", False),
+    "validation.rules.executor": ("any", None),
+}
+DESERIALIZER_OPTIONS: Options = {
+    **_SUBJECTS,
+    "schema.id.deserializer": ("callable", dual_schema_id_deserializer),
+}
+
+_WRITE = ("WRITE", "WRITEREAD")
+_READ = ("READ", "WRITEREAD")
+_MIGRATE = ("UPGRADE", "DOWNGRADE", "UPDOWN")
+
+
+def is_shallow(value: Any, most: int) -> bool:
+    """Return whether a value has at most so many levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return True
+    return most > 0 and all(is_shallow(item, most - 1) for item in value)
+
+
+def schema_of(schema: Any, kind: str) -> Any:
+    """Return a Schema for a text; a Schema stays as it is. None stays None."""
+    if schema is None or hasattr(schema, "schema_str"):
+        return schema
+    if isinstance(schema, str):
+        return Schema(schema, kind)
+    raise TypeError(f"expected a schema as str or Schema, got {type(schema).__name__}")
+
+
+class _Serde:
+    """The configuration, the subject and the registry's schemas."""
+
+    _kind: ClassVar[str]
+    _format: ClassVar[str | None] = None
+    _options: ClassVar[Options]
+    _associated: ClassVar[type] = AssociatedNameStrategy
+
+    def __init__(self, schema: Any, client: Any, conf: Mapping[str, Any] | None) -> None:
+        self._schema = schema
+        self._registry = client
+        self._owns_registry = False
+        self._is_ready = False
+        unknown = [name for name in conf or () if name not in self._options]
+        if unknown:
+            raise ValueError(f"Unrecognized properties: {', '.join(unknown)}")
+        self._conf = {
+            name: (conf or {}).get(name, default) for name, (_, default) in self._options.items()
+        }
+        for name, (kind, _) in self._options.items():
+            fits, words = _KINDS[kind]
+            if not fits(self._conf[name]):
+                raise ValueError(f"{name} must be {words}")
+        self._follows = bool(
+            self._conf["use.latest.version"] or self._conf["use.latest.with.metadata"] is not None
+        )
+        self._set_strategy()
+
+    def _set_strategy(self) -> None:
+        given, kind = self._conf["subject.name.strategy"], self._conf["subject.name.strategy.type"]
+        if given is not None and not callable(given):
+            raise ValueError("subject.name.strategy must be callable")
+        if given is None:
+            name = "subject.name.strategy.type"
+            kind = strategy_type(name, kind or SubjectNameStrategyType.ASSOCIATED)
+            if kind is SubjectNameStrategyType.NONE:
+                raise ValueError(f"{name} cannot be NONE")
+            given = STRATEGY_TYPE_MAP.get(kind) or self._associated()
+            self._is_fixed = True
+        else:
+            self._is_fixed = given in STRATEGY_TYPE_MAP.values()
+        self._strategy: Any = given
+        # confluent_kafka's class also has one of these methods.
+        self._asks = hasattr(given, "set_cluster_id_resolver") or hasattr(
+            given, "set_async_cluster_id_resolver"
+        )
+
+    def _subject(self, ctx: SerializationContext | None, name: str | None) -> Steps[str | None]:
+        """Return the subject of a record whose schema has a name."""
+        conf = self._conf["subject.name.strategy.conf"]
+        found: str | None
+        if self._asks:
+            found = yield self._strategy(ctx, name, self._registry, conf)
+        else:
+            found = yield self._strategy(ctx, name)
+        return found
+
+    def _latest(self, subject: str) -> Steps[Any]:
+        """Return the registered schema that the configuration asks for, or None."""
+        metadata = self._conf["use.latest.with.metadata"]
+        number = self._conf.get("use.schema.id")
+        if number is not None:
+            schema = yield self._registry.get_schema(number, subject, self._format)
+            return (yield self._registry.lookup_schema(subject, schema, deleted=True))
+        if metadata is not None:
+            return (
+                yield self._registry.get_latest_with_metadata(
+                    subject, metadata, deleted=True, fmt=self._format
+                )
+            )
+        if self._conf["use.latest.version"]:
+            return (yield self._registry.get_latest_version(subject, self._format))
+        return None
+
+    def _parts(self, schema: Any) -> Steps[tuple[tuple[str, str], ...]]:
+        """Return the names and texts of all referenced schemas, each after those it needs."""
+        found: dict[str, str] = {}
+        yield from self._collect(schema, found, set())
+        return tuple(found.items())
+
+    def _collect(self, schema: Any, found: dict[str, str], seen: set[str]) -> Steps[None]:
+        for reference in schema.references or ():
+            if reference.name in seen:
+                continue
+            seen.add(reference.name)
+            if len(seen) > _MOST_REFERENCES:
+                raise UnfitError(f"the schema refers to more than {_MOST_REFERENCES} others")
+            if self._registry is None:
+                raise UnfitError("the schema refers to others, so it needs a registry's client")
+            # Records for deleted subjects may still exist.
+            needed = yield self._registry.get_version(
+                reference.subject, reference.version, True, self._format
+            )
+            yield from self._collect(needed.schema, found, seen)
+            found[reference.name] = needed.schema.schema_str
+
+    def _prepare(self) -> Steps[None]:
+        """Read the schema of the configuration."""
+        yield from ()
+        self._is_ready = True
+
+    def own_schema_registry_client(self) -> None:
+        """Let `close()` close the registry's client."""
+        self._owns_registry = True
+
+
+class _Blocking(_Serde):
+    """A serde for programs without an event loop."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._lock = threading.RLock()
+        run(self._prepare())
+
+    def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
+        """Accept a function that returns the Kafka cluster's id, for the associated strategy."""
+        if hasattr(self._strategy, "set_cluster_id_resolver"):
+            self._strategy.set_cluster_id_resolver(resolver)
+
+    def close(self) -> None:
+        """Close the registry's client, if this object owns it."""
+        if self._owns_registry:
+            self._owns_registry = False
+            self._registry.close()
+
+
+class _Awaited(_Serde):
+    """A serde for asyncio. It awaits only for schemas that it does not know."""
+
+    _associated = AsyncAssociatedNameStrategy
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._lock = asyncio.Lock()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
+        if not self._is_ready:
+            await arun(self._prepare())
+        return self
+
+    def set_async_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
+        """Accept a coroutine function that returns the Kafka cluster's id."""
+        if hasattr(self._strategy, "set_async_cluster_id_resolver"):
+            self._strategy.set_async_cluster_id_resolver(resolver)
+
+    async def aclose(self) -> None:
+        """Close the registry's client, if this object owns it."""
+        if self._owns_registry:
+            self._owns_registry = False
+            await self._registry.aclose()
+
+
+@dataclass(slots=True, frozen=True)
+class _Target:
+    """How to write values for a subject."""
+
+    write: Write
+    schema_id: SchemaId
+    prefix: bytes
+
+
+class SerializerRules(_Serde):
+    """The rules of a serializer.
+
+    A class for a format adds `_compile`, and `_name`, the name of its schema's record.
+    """
+
+    _options = SERIALIZER_OPTIONS
+    _name: str | None = None
+
+    def __init__(
+        self,
+        schema: Any,
+        client: Any,
+        to_dict: Callable[..., Any] | None,
+        conf: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(schema, client, conf)
+        if self._conf["use.latest.version"] and self._conf["auto.register.schemas"]:
+            raise ValueError("cannot enable both use.latest.version and auto.register.schemas")
+        execution = self._conf["validation.rules.execution"]
+        if str(getattr(execution, "value", execution)) != "DISABLED":
+            raise ValueError(
+                "validation.rules.execution: cykafka does not apply the rules confluent:rules; "
+                "expected DISABLED"
+            )
+        if to_dict is not None and not callable(to_dict):
+            raise ValueError("to_dict must be callable: to_dict(object, SerializationContext)")
+        self._to_dict = to_dict
+        self._encode = self._conf["schema.id.serializer"]
+        self._has_prefix = self._encode is prefix_schema_id_serializer
+        # By topic and field; by subject, if the strategy or the latest version may change.
+        self._known: dict[tuple[str, str], _Target] = {}
+        self._targets: dict[str, _Target] = {}
+        self._writers: dict[Any, Any] = {}
+
+    def _compile(self, schema: Any) -> Steps[Any]:
+        """Return the function that writes values, and the message's indexes or None."""
+        raise NotImplementedError
+
+    def _find(self, ctx: SerializationContext | None) -> Steps[_Target]:
+        if not self._is_ready:
+            yield from self._prepare()
+        subject = yield from self._subject(ctx, self._name)
+        if subject is None:
+            raise SerializationError(
+                "the schema has no subject: the strategy needs the name of a record"
+            )
+        target = None if self._follows else self._targets.get(subject)
+        if target is None:
+            target = yield from self._target(subject, ctx)
+            self._targets[subject] = target
+        if self._is_fixed and not self._follows and ctx is not None:
+            self._known[ctx.topic, ctx.field] = target
+        return target
+
+    def _target(self, subject: str, ctx: SerializationContext | None) -> Steps[_Target]:
+        if self._registry is None:
+            raise SerializationError("a serializer needs a registry's client")
+        registered = yield from self._latest(subject)
+        schema = self._schema
+        if registered is not None:
+            schema = registered.schema
+        elif schema is None:
+            raise SerializationError(
+                "there is no schema: give one, or set use.latest.version or use.schema.id"
+            )
+        else:
+            schema = yield from self._complete(ctx)
+            register = (
+                self._registry.register_schema_full_response
+                if self._conf["auto.register.schemas"]
+                else self._registry.lookup_schema
+            )
+            registered = yield register(
+                subject, schema, normalize_schemas=self._conf["normalize.schemas"]
+            )
+        check_rules(schema, _WRITE)
+        if schema not in self._writers:
+            self._writers[schema] = yield from self._compile(schema)
+        write, indexes = self._writers[schema]
+        schema_id = SchemaId(self._kind, registered.schema_id, registered.guid, indexes)
+        return _Target(write, schema_id, schema_id.id_to_bytes())
+
+    def _complete(self, ctx: SerializationContext | None) -> Steps[Any]:
+        """Return the schema to register, after registering what it refers to."""
+        yield from ()
+        return self._schema
+
+    def _bytes(self, target: _Target, obj: Any, ctx: SerializationContext | None) -> bytes:
+        value = obj if self._to_dict is None else self._to_dict(obj, ctx)
+        try:
+            payload = target.write(value)
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            raise SerializationError(
+                f"the value does not fit the schema {target.schema_id.id}: {_words(error)}"
+            ) from error
+        if self._has_prefix:
+            return target.prefix + payload
+        framed: bytes = self._encode(payload, ctx, target.schema_id)
+        return framed
+
+
+class BaseSerializer(_Blocking, SerializerRules, Serializer):
+    """The base of the serializers."""
+
+    def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
+        """Serialize an object. None stays None, Kafka's null.
+
+        Raises
+        ------
+        SerializationError
+            The object does not fit the schema, or the schema has rules.
+        SchemaRegistryError
+            The registry refuses the schema, or fails.
+        """
+        if obj is None:
+            return None
+        target = None if ctx is None else self._known.get((ctx.topic, ctx.field))
+        if target is None:
+            with self._lock:  # one thread registers
+                target = run(_named(self._find(ctx)))
+        return self._bytes(target, obj, ctx)
+
+
+class AsyncBaseSerializer(_Awaited, SerializerRules, Serializer):
+    """The base of the serializers for asyncio."""
+
+    async def __call__(  # type: ignore[override]
+        self, obj: Any, ctx: SerializationContext | None = None
+    ) -> bytes | None:
+        """Serialize an object; see :class:`BaseSerializer`."""
+        if obj is None:
+            return None
+        target = None if ctx is None else self._known.get((ctx.topic, ctx.field))
+        if target is None:
+            async with self._lock:  # one task registers
+                target = await arun(_named(self._find(ctx)))
+        return self._bytes(target, obj, ctx)
+
+
+class DeserializerRules(_Serde):
+    """The rules of a deserializer.
+
+    A class for a format adds `_compile` and `_name_of`.
+    """
+
+    _options = DESERIALIZER_OPTIONS
+
+    def __init__(
+        self,
+        schema: Any,
+        client: Any,
+        from_dict: Callable[..., Any] | None,
+        conf: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(schema, client, conf)
+        if from_dict is not None and not callable(from_dict):
+            raise ValueError("from_dict must be callable: from_dict(dict, SerializationContext)")
+        self._from_dict = from_dict
+        self._decode = self._conf["schema.id.deserializer"]
+        self._takes_header = self._decode is dual_schema_id_deserializer
+        self._is_custom = not self._takes_header and (
+            self._decode is not prefix_schema_id_deserializer
+        )
+        # By topic, field and the bytes that name the schema, as long as nothing can change.
+        self._known: dict[tuple[str, str, bytes], Read] = {}
+        self._readers: dict[Any, Read] = {}
+
+    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+        """Return the function that reads values. `reader` is the latest schema, or None."""
+        raise NotImplementedError
+
+    def _name_of(self, writer: Any, schema_id: SchemaId) -> str | None:
+        """Return the name of a schema's record, for a strategy that needs it."""
+        raise NotImplementedError
+
+    def _head_size(self, data: bytes) -> int:
+        """Return the number of bytes that name the schema."""
+        return 17 if data[:1] == b"\1" else 5
+
+    def _split(self, data: bytes, ctx: SerializationContext | None) -> tuple[Any, bytes, int]:
+        """Return what names the schema (bytes or a SchemaId), the data and the value's offset."""
+        if not isinstance(data, bytes):
+            data = memoryview(data).tobytes()
+        if self._is_custom:
+            schema_id = SchemaId(self._kind)
+            rest = self._decode(data, ctx, schema_id)
+            return schema_id, rest.read() if hasattr(rest, "read") else rest, 0
+        if self._takes_header and ctx is not None and ctx.headers:
+            header = schema_header(ctx)
+            if header is not None:
+                if not isinstance(header, bytes):
+                    raise SerializationError(
+                        f"the header of the schema's id is of type {type(header).__name__}, "
+                        "expected bytes"
+                    )
+                return header, data, 0
+        size = self._head_size(data)
+        return data[:size], data, size
+
+    def _find(self, head: Any, ctx: SerializationContext | None) -> Steps[Read]:
+        if ctx is not None and isinstance(head, bytes):
+            known = self._known.get((ctx.topic, ctx.field, head))
+            if known is not None:  # found while this waited for the lock
+                return known
+        if not self._is_ready:
+            yield from self._prepare()
+        schema_id = head
+        if isinstance(head, bytes):
+            schema_id = SchemaId(self._kind)
+            schema_id.read(head)
+        subject = latest = writer = None
+        if ctx is not None:
+            subject = yield from self._subject(ctx, None)
+        if self._registry is not None:
+            if subject is not None:
+                latest = yield from self._latest(subject)
+            if schema_id.id is not None:
+                writer = yield self._registry.get_schema(schema_id.id, subject, self._format)
+            elif schema_id.guid is not None:
+                writer = yield self._registry.get_schema_by_guid(str(schema_id.guid), self._format)
+            else:
+                raise SerializationError("the value has no schema id")
+            if subject is None and ctx is not None and self._follows:
+                subject = yield from self._subject(ctx, self._name_of(writer, schema_id))
+                if subject is not None:
+                    latest = yield from self._latest(subject)
+        reader = None if latest is None else latest.schema
+        key = writer, reader, tuple(schema_id.message_indexes or ())
+        read = self._readers.get(key)
+        if read is None:
+            migrates = reader is not None and reader != writer
+            for schema in (writer, reader or self._schema):
+                if schema is not None:
+                    check_rules(schema, (*_READ, *_MIGRATE) if migrates else _READ)
+            read = yield from self._compile(writer, reader, schema_id)
+            _keep(self._readers, key, read)
+        if self._is_fixed and not self._follows and ctx is not None and isinstance(head, bytes):
+            _keep(self._known, (ctx.topic, ctx.field, head), read)
+        return read
+
+    def _object(
+        self, read: Read, data: bytes, start: int, ctx: SerializationContext | None
+    ) -> Any:
+        try:
+            value = read(data, start)
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            raise SerializationError(f"cannot read the value: {_words(error)}") from error
+        return value if self._from_dict is None else self._from_dict(value, ctx)
+
+
+class BaseDeserializer(_Blocking, DeserializerRules, Deserializer):
+    """The base of the deserializers."""
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        """Deserialize a value. None, Kafka's null, stays None.
+
+        Raises
+        ------
+        SerializationError
+            The value or its schema is not valid, or the schema has rules.
+        SchemaRegistryError
+            The registry does not know the schema, or fails.
+        """
+        if value is None:
+            return None
+        head, data, start = self._split(value, ctx)
+        read = None if ctx is None else self._known.get((ctx.topic, ctx.field, head))
+        if read is None:
+            with self._lock:  # one thread asks the registry
+                read = run(_named(self._find(head, ctx)))
+        return self._object(read, data, start, ctx)
+
+
+class AsyncBaseDeserializer(_Awaited, DeserializerRules, Deserializer):
+    """The base of the deserializers for asyncio."""
+
+    async def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        """Deserialize a value; see :class:`BaseDeserializer`."""
+        if value is None:
+            return None
+        head, data, start = self._split(value, ctx)
+        read = None if ctx is None else self._known.get((ctx.topic, ctx.field, head))
+        if read is None:
+            async with self._lock:  # one task asks the registry
+                read = await arun(_named(self._find(head, ctx)))
+        return self._object(read, data, start, ctx)
+
+
+def _keep(known: dict[Any, Read], key: Any, read: Read) -> None:
+    if len(known) >= _MOST_KNOWN:
+        known.clear()
+    known[key] = read
+
+
+def _named(steps: Steps[T]) -> Steps[T]:
+    """Raise SerializationError for a schema that cannot be used."""
+    try:
+        return (yield from steps)
+    except SchemaRegistryError:
+        raise
+    except (UnfitError, RecursionError) as error:
+        raise SerializationError(f"the schema cannot be used: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    words = shorten_error(error)
+    # The text of a KeyError, an IndexError or an EOFError alone says little.
+    return words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}"

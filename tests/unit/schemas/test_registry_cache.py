@@ -1,0 +1,345 @@
+"""The caches of Schema Registry's clients, and how threads and tasks share requests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from cykafka.schemas import cache
+from cykafka.schemas.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.cache import Cache
+from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.schema import Schema
+from cykafka.testing import SchemaRegistry
+
+TEXT = '"string"'
+SCHEMA = Schema(TEXT)
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as made:
+        made.add("a/value", TEXT)
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Move the caches' clock."""
+    now = time.monotonic()
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    def move(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(cache, "time", Clock)
+    return move
+
+
+def made(registry: SchemaRegistry, **more: Any) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": registry.url, "retries.wait.ms": 1, **more})
+
+
+def test_schemas_are_requested_once(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    for _ in range(3):
+        client.get_schema(1)
+        guid = client.get_version("a/value", 1).guid
+        assert guid is not None
+        client.get_schema_by_guid(guid)
+        client.get_latest_version("a/value")
+        client.lookup_schema("a/value", SCHEMA)
+        client.register_schema("b/value", SCHEMA)
+        client.document_by_id(1)
+
+    assert registry.requests == {
+        "GET /schemas/ids/1": 1,
+        f"GET /schemas/guids/{guid}": 1,
+        "GET /subjects/a%2Fvalue/versions/1": 1,
+        "GET /subjects/a%2Fvalue/versions/latest": 1,
+        "POST /subjects/a%2Fvalue": 1,
+        "POST /subjects/b%2Fvalue/versions": 1,
+    }
+    client.clear_caches()
+    client.get_schema(1)
+    assert registry.requests["GET /schemas/ids/1"] == 2
+
+
+@pytest.mark.parametrize(("ttl", "requests"), [(None, 1), ("60", 2), (0, 3)])
+def test_latest_versions_expire(
+    ttl: Any, requests: int, registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": ttl})
+    for seconds in (59.0, 2.0, 0.0):
+        client.get_latest_version("a/value")
+        client.get_version("a/value", 1)
+        clock(seconds)
+
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == requests
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/1"] == 1
+    client.clear_latest_caches()
+    client.get_latest_version("a/value")
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == requests + 1
+
+
+@pytest.mark.parametrize(("ttl", "requests"), [(None, 1), (0, 2)])
+def test_unknown_ids_are_remembered_for_a_short_time(
+    ttl: Any, requests: int, registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": ttl})
+    for find in (client.get_schema, client.document_by_id):
+        for _ in range(2):
+            with pytest.raises(SchemaNotFoundError, match="SR code 40403"):
+                find(2)
+    # The document's request is the schema's.
+    assert registry.requests["GET /schemas/ids/2"] == (1 if requests == 1 else 4)
+    registry.add("a/value", '"long"')
+    clock(5.1)
+
+    assert client.get_schema(2).schema_str == client.document_by_id(2).text == '"long"'
+
+
+def test_an_own_registration_is_the_latest_version_at_once(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    with pytest.raises(SchemaNotFoundError):
+        client.get_latest_version("b-value")
+    for schema in (Schema('"int"'), Schema('"long"')):
+        client.register_schema("b-value", schema)
+        assert client.get_latest_version("b-value").schema == schema
+    client.delete_version("b-value", 2)
+    assert client.get_latest_version("b-value").version == 1
+
+
+def test_what_is_known_goes_on_without_the_registry(
+    registry: SchemaRegistry, clock: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": 60})
+    client.get_schema(1)
+    client.get_latest_version("a/value")
+    clock(61)
+    registry.drop_next(4)
+
+    assert client.get_schema(1) == SCHEMA
+    for _ in range(2):
+        assert client.get_latest_version("a/value").schema == SCHEMA
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == 1 + 4
+    assert "does not respond" in caplog.text
+    registry.add("a/value", '"long"')
+    clock(5.1)
+    assert client.get_latest_version("a/value").version == 2
+    registry.close()
+    clock(61)
+    assert client.get_latest_version("a/value").version == 2
+    with pytest.raises(SchemaRegistryError, match="does not respond"):
+        client.get_schema(2)
+
+
+def test_a_deleted_subject_is_not_the_latest_version(
+    registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": 60})
+    client.get_latest_version("a/value")
+    made(registry).delete_subject("a/value")
+    clock(61)
+
+    with pytest.raises(SchemaNotFoundError):
+        client.get_latest_version("a/value")
+
+
+def test_the_capacity_limits_each_cache(registry: SchemaRegistry) -> None:
+    for number in range(3):
+        registry.add("c-value", f'{{"type": "string", "n": {number}}}')
+    client = made(registry, **{"cache.capacity": 2})
+    for number in (2, 3, 2, 4, 2, 3):
+        client.get_schema(number)
+
+    counts = {number: registry.requests[f"GET /schemas/ids/{number}"] for number in (2, 3, 4)}
+    assert counts == {2: 1, 3: 2, 4: 1}
+
+
+def test_threads_share_a_request(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    registry.delay_next(2, 0.3)
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(client.get_schema, [1] * 16))
+        assert found == [SCHEMA] * 16
+        missing = [threads.submit(client.get_schema, 7) for _ in range(16)]
+
+    assert registry.requests == {"GET /schemas/ids/1": 1, "GET /schemas/ids/7": 1}
+    assert {type(each.exception()) for each in missing} == {SchemaNotFoundError}
+
+
+def test_different_ids_do_not_wait_for_each_other(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    other = registry.add("c-value", '"long"')
+    client.get_schema(other)
+    registry.delay_next(1, 60)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(client.get_schema, 1)
+        while not registry.requests["GET /schemas/ids/1"]:
+            time.sleep(0.01)
+        assert client.get_schema(other).schema_str == '"long"'
+        assert client.get_latest_version("c-value").schema_id == other
+        registry.close()
+        with pytest.raises(SchemaRegistryError):
+            slow.result(60)
+
+
+def test_an_interrupted_request_is_made_by_another_thread() -> None:
+    values = Cache(10)
+    started, waiting = threading.Event(), threading.Event()
+
+    def interrupted() -> int:
+        started.set()
+        waiting.wait(10)
+        raise KeyboardInterrupt
+
+    def first() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            values.fetch("key", interrupted)
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(first)
+        started.wait(10)
+        two = threads.submit(values.fetch, "key", lambda: 5)
+        waiting.set()
+        assert two.result(10) == 5
+        one.result(10)
+
+
+def test_a_response_to_a_request_before_a_clearing_is_not_kept() -> None:
+    values = Cache(10)
+
+    def find() -> int:
+        values.clear()
+        return 1
+
+    assert values.fetch("key", find) == 1
+    assert values.get("key") is None
+    assert values.fetch("key", lambda: 2) == 2
+    assert values.get("key") == 2
+
+
+def test_known_schemas_send_no_requests(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    known = KnownSchemas(client)
+    for call in (lambda: known.get_schema(1), known.get_subjects):
+        with pytest.raises(NotKnownError):
+            call()
+    client.get_schema(1)
+
+    assert known.get_schema(1) == SCHEMA
+    assert registry.requests.total() == 1
+    client.close()
+    with pytest.raises(RuntimeError, match="has been closed"):
+        known.get_schema(1)
+
+
+# -- asyncio
+
+
+def test_tasks_share_a_request(registry: SchemaRegistry) -> None:
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            registry.delay_next(2, 0.2)
+            found = await asyncio.gather(*(client.get_schema(1) for _ in range(50)))
+            assert found == [SCHEMA] * 50
+            wrong = await asyncio.gather(
+                *(client.get_schema(7) for _ in range(50)), return_exceptions=True
+            )
+            assert {type(each) for each in wrong} == {SchemaNotFoundError}
+        with pytest.raises(RuntimeError, match="has been closed"):
+            await client.get_schema(1)
+
+    asyncio.run(main())
+    assert registry.requests == {"GET /schemas/ids/1": 1, "GET /schemas/ids/7": 1}
+
+
+def test_a_cached_result_needs_no_thread(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        client = AsyncSchemaRegistryClient({"url": registry.url})
+        await client.document_by_id(1)
+        await client.get_latest_version("a/value")
+        monkeypatch.setattr(asyncio, "to_thread", None)
+        for coroutine in (client.document_by_id(1), client.get_latest_version("a/value")):
+            with pytest.raises(StopIteration):
+                coroutine.send(None)  # without a switch to the event loop
+
+    asyncio.run(main())
+
+
+def test_a_canceled_task_leaves_the_request_to_others(registry: SchemaRegistry) -> None:
+    errors = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        client = AsyncSchemaRegistryClient({"url": registry.url})
+        registry.delay_next(1, 0.3)
+        first = asyncio.create_task(client.get_schema(1))
+        second = asyncio.create_task(client.get_schema(1))
+        alone = asyncio.create_task(client.get_schema(9))
+        while registry.requests.total() < 2:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        alone.cancel()
+        assert await second == SCHEMA
+        assert first.cancelled()
+        assert await client.get_schema(1) == SCHEMA
+        with pytest.raises(SchemaNotFoundError):
+            await client.get_schema(9)
+
+    asyncio.run(main())
+    assert registry.requests == {"GET /schemas/ids/1": 1, "GET /schemas/ids/9": 1}
+    assert errors == []
+
+
+def test_the_event_loop_runs_during_a_request(registry: SchemaRegistry) -> None:
+    async def main() -> None:
+        client = AsyncSchemaRegistryClient({"url": registry.url})
+        registry.delay_next(1, 60)
+        task = asyncio.create_task(client.register_schema("b-value", SCHEMA))
+        while not registry.requests:
+            await asyncio.sleep(0.01)
+        registry.close()
+        await client.aclose()
+        with pytest.raises((SchemaRegistryError, RuntimeError)):
+            await task
+
+    asyncio.run(main())
+
+
+def test_the_awaited_client_has_the_same_methods() -> None:
+    def methods(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    expected = methods(SchemaRegistryClient)
+    found = methods(AsyncSchemaRegistryClient)
+
+    assert {name: found.get(name) for name in expected} == expected
+    assert found.keys() - expected.keys() == {"aclose", "run"}
+    awaited = {
+        name
+        for name in expected
+        if inspect.iscoroutinefunction(getattr(AsyncSchemaRegistryClient, name))
+    }
+    assert expected.keys() - awaited == {"config", "new_client"}
+    assert AsyncSchemaRegistryClient.get_schema.__doc__ == SchemaRegistryClient.get_schema.__doc__

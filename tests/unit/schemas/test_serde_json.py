@@ -1,0 +1,190 @@
+"""JSONSerializer and JSONDeserializer: values, checks, and values that are wrong."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import pytest
+from memory_registry import MemoryRegistry
+
+from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
+from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.serialization import MessageField, SerializationContext, SerializationError
+
+pytestmark = pytest.mark.ours
+
+CTX = SerializationContext("orders", MessageField.VALUE)
+SCHEMA = json.dumps(
+    {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Order",
+        "type": "object",
+        "required": ["id"],
+        "properties": {
+            "id": {"type": "integer"},
+            "at": {"type": "string", "format": "date-time"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+)
+HEAD = b"\0\0\0\0\1"
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        ({"id": 1, "tags": ["é", "\u20ac"]}, '{"id":1,"tags":["é","€"]}'.encode()),
+        ({"id": 10**30}, b'{"id":1' + b"0" * 30 + b"}"),
+        ({"id": 1.0}, b'{"id":1.0}'),
+        ({"id": 1, "tags": ("a",)}, b'{"id":1,"tags":["a"]}'),
+        ({"id": 1, "at": "not a time"}, b'{"id":1,"at":"not a time"}'),  # a format is a comment
+    ],
+)
+def test_values_go_through(registry: MemoryRegistry, value: Any, data: bytes) -> None:
+    assert JSONSerializer(SCHEMA, registry)(value, CTX) == HEAD + data
+    assert JSONDeserializer(SCHEMA)(HEAD + data, CTX) == json.loads(data)
+    assert JSONDeserializer(SCHEMA)(HEAD + data) == json.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "required"),
+        ({"id": "1"}, "/id: "),
+        ({"id": 1, "tags": ["a", 5]}, "/tags/1: "),
+        ([], "the value: "),
+        ({"id": 1, "x": float("nan")}, "not JSON compliant"),
+        ({"id": 1, "x": {1, 2}}, "not JSON serializable"),
+        ({"id": 1, "x": b""}, "not JSON serializable"),
+        ({"id": 1, "x": "\ud800"}, "surrogates"),
+    ],
+)
+def test_object_does_not_fit(registry: MemoryRegistry, value: Any, words: str) -> None:
+    with pytest.raises(SerializationError, match=words) as caught:
+        JSONSerializer(SCHEMA, registry)(value, CTX)
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"", "Expecting value"),
+        (b'{"id": 1', "Expecting"),
+        (b'{"id": 1}x', "Extra data"),
+        (b"\xff\xfe", "utf-8"),
+        (b'{"id": NaN}', "JSON has no NaN"),
+        (b'{"id": "1"}', "/id: "),
+        (b'{"id": ' + b"1" * 5000 + b"}", "digits"),
+        (b"[" * 10_000, "RecursionError"),
+        (b'{"a":' * 100_000, "RecursionError"),
+    ],
+)
+def test_value_is_wrong(registry: MemoryRegistry, payload: bytes, words: str) -> None:
+    registry.add("orders-value", SCHEMA, "JSON")
+    for read in (JSONDeserializer(SCHEMA), JSONDeserializer(None, None, registry)):
+        with pytest.raises(SerializationError, match=words) as caught:
+            read(HEAD + payload, CTX)
+        assert caught.value.__cause__ is not None
+
+
+def test_deep_object_is_an_error(registry: MemoryRegistry) -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(SerializationError, match="RecursionError"):
+        JSONSerializer("{}", registry)(value, CTX)
+    while value:
+        value = value[0]
+
+
+def test_deep_schema_checks_deep_values(registry: MemoryRegistry) -> None:
+    schema = '{"type": "array", "items": {"$ref": "#"}}'
+    for depth in (10, 400):
+        value = json.loads("[" * depth + "]" * depth)
+        data = JSONSerializer(schema, registry)(value, CTX)
+        assert JSONDeserializer(schema)(data, CTX) == value
+
+
+def test_checks_can_be_off(registry: MemoryRegistry) -> None:
+    data = JSONSerializer(SCHEMA, registry, conf={"validate": False})({"id": "1"}, CTX)
+    assert JSONDeserializer(SCHEMA, conf={"validate": False})(data, CTX) == {"id": "1"}
+    with pytest.raises(ValueError, match="validate must be a boolean value"):
+        JSONDeserializer(SCHEMA, conf={"validate": 0})
+
+
+def test_readers_schema_counts(registry: MemoryRegistry) -> None:
+    data = JSONSerializer("{}", registry)({"id": "1"}, CTX)
+    assert JSONDeserializer(None, None, registry)(data, CTX) == {"id": "1"}
+    with pytest.raises(SerializationError, match="/id: "):
+        JSONDeserializer(SCHEMA, None, registry)(data, CTX)
+
+
+def test_own_encoder_and_decoder(registry: MemoryRegistry) -> None:
+    def encode(value: Any) -> str:
+        return json.dumps(value, default=str)
+
+    value = {"id": 1, "at": datetime.date(2026, 1, 2)}
+    write = JSONSerializer(SCHEMA, registry, json_encode=encode)
+    data = write(value, CTX)
+    assert data == HEAD + b'{"id": 1, "at": "2026-01-02"}'
+    with pytest.raises(SerializationError, match="/id: "):
+        write({"id": datetime.date(2026, 1, 2)}, CTX)
+    read = JSONDeserializer(SCHEMA, json_decode=lambda data: json.loads(data, parse_int=float))
+    assert read(HEAD + b'{"id": 1}', CTX) == {"id": 1.0}
+
+
+def test_references_are_found(registry: MemoryRegistry) -> None:
+    registry.add("money", '{"type": "number", "minimum": 0}', "JSON")
+    registry.add(
+        "customer",
+        '{"type": "object", "properties": {"paid": {"$ref": "money.json"}}}',
+        "JSON",
+        references=(SchemaReference("money.json", "money", 1),),
+    )
+    schema = Schema(
+        '{"$id": "http://shop/order.json", "properties": {"who": {"$ref": "customer.json"}}}',
+        "JSON",
+        (SchemaReference("http://shop/customer.json", "customer", 1),),
+    )
+    write = JSONSerializer(schema, registry)
+    assert write({"who": {"paid": 5}}, CTX)
+    with pytest.raises(SerializationError, match="/who/paid: "):
+        write({"who": {"paid": -5}}, CTX)
+    data = b"\0\0\0\0\3" + b'{"who": {"paid": -5}}'
+    for read in (
+        JSONDeserializer(None, None, registry),
+        JSONDeserializer(schema, None, registry),
+    ):
+        with pytest.raises(SerializationError, match="/who/paid: "):
+            read(data, CTX)
+    with pytest.raises(ValueError, match="schema_registry_client is needed"):
+        JSONDeserializer(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    ["[1]", '{"type": 5}', '{"$ref": "http://127.0.0.1:1/x.json"}', '{"pattern": "("}', "5"],
+)
+def test_schema_is_wrong(registry: MemoryRegistry, schema: str) -> None:
+    """A schema on the Web is not fetched."""
+    with pytest.raises(SerializationError, match="not a JSON Schema"):
+        JSONSerializer(schema, registry)({}, CTX)
+    with pytest.raises(ValueError, match="not a JSON Schema"):
+        JSONDeserializer(schema)
+
+
+def test_nested_schema_is_refused(registry: MemoryRegistry) -> None:
+    schema = '{"items":' * 800 + "{}" + "}" * 800
+    with pytest.raises(ValueError, match="nested too deeply"):
+        JSONDeserializer(schema)
+
+
+def test_schema_may_be_true(registry: MemoryRegistry) -> None:
+    assert JSONSerializer("true", registry)({"a": 1}, CTX) == HEAD + b'{"a":1}'
