@@ -18,6 +18,7 @@ import random
 from collections.abc import Callable
 from time import process_time
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pyarrow as pa
 from _figures import Spread, ratios
@@ -104,17 +105,17 @@ class OneSchema:
     def __init__(self, document: Document) -> None:
         self._document = document
 
-    def document_by_id(self, _id: int) -> Document:
+    def document_by_id(self, schema_id: int | UUID) -> Document:
         return self._document
 
-    def document_by_version(self, _subject: str, _version: Any = "latest") -> Document:
+    def document_by_version(self, subject_name: str, version: Any = "latest") -> Document:
         return self._document
 
     def document(self, schema: Schema) -> Document:
         return self._document
 
-    def lookup_schema(self, subject: str, schema: Schema) -> RegisteredSchema:
-        return RegisteredSchema(subject, 1, ID, None, schema)
+    def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema:
+        return RegisteredSchema(subject_name, 1, ID, None, schema)
 
 
 def order(number: int) -> dict[str, Any]:

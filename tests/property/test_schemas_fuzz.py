@@ -206,11 +206,17 @@ def test_batches_are_read_as_fastavro_reads_their_values(
 
 
 def check_writer(schema: Any, values: pa.Array) -> None:
-    """Batches are written as fastavro writes their values."""
+    """Batches are written like fastavro writes their values, or where fastavro cannot."""
     writer = AvroWriter(document(schema))
     for part in (values, values[1:], pa.concat_arrays([values, pa.nulls(1, values.type)])):
         made, wrong = writer.write(part)
         with mock.patch.object(avro, "batch_writer", slow_reader):
             expected, expected_wrong = AvroWriter(document(schema)).write(part)
-        assert wrong == expected_wrong
-        assert made.to_pylist() == expected.to_pylist()
+        assert wrong.keys() <= expected_wrong.keys()
+        for row, (one, other) in enumerate(zip(made, expected, strict=True)):
+            if row not in expected_wrong and one != other:
+                # The same number: fastavro writes a byte too many for a decimal like -1.28.
+                both = pa.array([one.as_py(), other.as_py()], pa.binary())
+                read, bad = AvroReader(document(schema)).reader_of(document(schema))(both)
+                assert not bad
+                assert read[0] == read[1]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.codec import reader_for, writer_for
 from cykafka.schemas.columns import (
     HEAD,
     NO_ID,
@@ -26,13 +25,11 @@ from cykafka.schemas.columns import (
 )
 from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
 from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.formats import reader_for, writer_for
+from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
-if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-
-__all__ = ["decode_batch", "encode_table"]
+__all__ = ["Registry", "decode_batch", "encode_table"]
 
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
@@ -44,8 +41,19 @@ _NOT_WIRE = (
 )
 
 
+class Registry(Protocol):
+    """The methods of a `SchemaRegistryClient` that batches need."""
+
+    def document_by_id(self, schema_id: int | UUID) -> Document: ...
+    def document_by_version(
+        self, subject_name: str, version: int | Literal["latest"] = "latest"
+    ) -> Document: ...
+    def document(self, schema: Schema) -> Document: ...
+    def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
+
+
 def decode_batch(
-    client: SchemaRegistryClient | None,
+    client: Registry | None,
     batch: Any,
     value: str = "avro",
     key: str | None = None,
@@ -58,7 +66,7 @@ def decode_batch(
 
     Parameters
     ----------
-    client : SchemaRegistryClient or None
+    client : Registry or None
         None if neither values nor keys have schemas.
     batch : MessageBatch, or object with ``__arrow_c_stream__`` or ``__arrow_c_array__``
         Records with the columns of a MessageBatch: key, value, topic, partition, offset,
@@ -128,7 +136,7 @@ def _both(errors: pa.Array, others: pa.Array) -> pa.Array:
 
 
 def _decoded(
-    client: SchemaRegistryClient | None,
+    client: Registry | None,
     batch: Any,
     column: pa.ChunkedArray,
     name: str,
@@ -175,7 +183,7 @@ class _Decoding:
     """
 
     def __init__(
-        self, client: SchemaRegistryClient | None, batch: Any, values: pa.BinaryArray, name: str,
+        self, client: Registry | None, batch: Any, values: pa.BinaryArray, name: str,
         form: str,
     ) -> None:  # fmt: skip
         self._client = client
@@ -305,7 +313,7 @@ def _read_function(reader: Any, document: Document, _id: int | None) -> Callable
     return read
 
 
-def _version(client: SchemaRegistryClient | None, text: str) -> Document:
+def _version(client: Registry | None, text: str) -> Document:
     if client is None:
         raise ValueError(f"schema: {text} needs a client of Schema Registry")
     subject, _, version = text.rpartition(":")
@@ -313,7 +321,7 @@ def _version(client: SchemaRegistryClient | None, text: str) -> Document:
 
 
 def encode_table(
-    client: SchemaRegistryClient,
+    client: Registry,
     topic: str | None,
     data: Any,
     *,
@@ -325,7 +333,7 @@ def encode_table(
 
     Parameters
     ----------
-    client : SchemaRegistryClient
+    client : Registry
     topic : str or None
         None needs `subject`.
     data : object with ``__arrow_c_stream__`` or ``__arrow_c_array__``
@@ -378,7 +386,7 @@ def encode_table(
 
 
 def _writer_schema(
-    client: SchemaRegistryClient, subject: str, schema: Schema | str | None
+    client: Registry, subject: str, schema: Schema | str | None
 ) -> tuple[Document, str]:
     """Return the writer's schema with its id, and the Protobuf message's name."""
     message = ""

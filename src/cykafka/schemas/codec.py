@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 from cykafka.schemas.columns import (
@@ -28,47 +28,13 @@ from cykafka.schemas.columns import (
     without_head,
 )
 
-__all__ = ["Decoder", "Encoder", "reader_for", "writer_for"]
+__all__ = ["Decoder", "Encoder"]
 
 _MOST_SCHEMAS = 1000
-_FORMATS = {
-    "avro": ("avro", "AvroReader", "AvroWriter"),
-    "protobuf": ("protobuf", "ProtobufReader", "ProtobufWriter"),
-    "json": ("json_schema", "JsonReader", "JsonWriter"),
-}
 _NOT_WIRE = (
     "the value is not in the wire format of Schema Registry: it does not begin with a zero byte "
     "and the id of a schema"
 )
-
-
-def _format(form: str) -> tuple[Any, Any]:
-    # Import only the library of this format: the others may be missing.
-    name, reader, writer = _FORMATS[form]
-    module = importlib.import_module(f"cykafka.schemas.{name}")
-    return getattr(module, reader), getattr(module, writer)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def reader_for(form: str, document: Document | None, message: str = "") -> Any:
-    """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
-
-    Raises
-    ------
-    UnfitError
-        The schema is unusable.
-    """
-    reader, _ = _format(form)
-    if form == "json":
-        return reader()
-    return reader(document, message) if message else reader(document)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def writer_for(form: str, document: Document, message: str = "") -> Any:
-    """Return the writer for a schema. Raises like `reader_for`."""
-    _, writer = _format(form)
-    return writer(document, message) if message else writer(document)
 
 
 @lru_cache(_MOST_SCHEMAS)

@@ -14,7 +14,6 @@ import fastavro
 import proto_files
 import pyarrow as pa
 import pytest
-from schema_registry import SchemaRegistry, schema_registry
 
 from cykafka.schemas.batches import decode_batch
 from cykafka.schemas.client import SchemaRegistryClient
@@ -23,6 +22,7 @@ from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
 from cykafka.schemas.schema import Schema
 from cykafka.serialization import SerializationError
+from cykafka.testing import SchemaRegistry
 
 OLD = {
     "type": "record",
@@ -43,7 +43,7 @@ PLACES = ["topic", "partition", "offset", "timestamp", "key"]
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaRegistry]:
-    with schema_registry() as made:
+    with SchemaRegistry() as made:
         yield made
 
 
