@@ -1,7 +1,7 @@
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Literal, Never, NoReturn, Self, SupportsIndex, final, overload
+from typing import Any, Literal, Never, NoReturn, Self, SupportsIndex, final, overload
 
 from cykafka._core.arrow.export import ArrowExport
 from cykafka._core.common.message import Message
@@ -38,6 +38,16 @@ class MessageBatch(ArrowExport):
     def __getitem__(self, key: slice, /) -> MessageBatch: ...
     @property
     def errors(self) -> list[Message]: ...
+    def decode(
+        self,
+        registry: Any,
+        value: str = "avro",
+        key: str | None = None,
+        *,
+        schema: Any = None,
+        key_schema: Any = None,
+        mode: str = "PERMISSIVE",
+    ) -> Any: ...
     @overload
     def values(self, copy: Literal[True] = True) -> list[bytes | None]: ...
     @overload

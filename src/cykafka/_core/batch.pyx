@@ -340,6 +340,40 @@ cdef class MessageBatch(ArrowExport):
         """
         return [] if self._errors is None else list(self._errors)
 
+    def decode(self, registry, value="avro", key=None, *, schema=None, key_schema=None,
+               mode="PERMISSIVE"):
+        """Return the records as a table, with a column for each field of the values.
+
+        Parameters
+        ----------
+        registry : cykafka.schemas.SchemaRegistryClient
+        value : str
+            The format of the values: ``avro``, ``protobuf``, ``json``, ``string`` or ``bytes``.
+        key : str, optional
+            The format of the keys. None leaves them as bytes.
+        schema, key_schema : Schema or str, optional
+            The reader's schema: a Schema, a text, or ``SUBJECT:VERSION``. The default is the
+            schema with the highest id in the batch.
+        mode : str
+            For records that cannot be decoded: ``PERMISSIVE`` returns null fields and a column
+            ``error``, ``DROP`` omits them, ``FAIL`` raises an error.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns topic, partition, offset, timestamp and key; one column for each field of
+            the value, or ``value`` if it is not a record; and ``error`` for ``PERMISSIVE``.
+
+        Raises
+        ------
+        SerializationError
+            ``FAIL``, and a record cannot be decoded. It names topic, partition and offset.
+        SchemaRegistryError
+            The registry does not respond.
+        """
+        return registry.decode_batch(self, value, key, schema=schema, key_schema=key_schema,
+                                     mode=mode)
+
     # -- byte columns
 
     def values(self, copy=True):

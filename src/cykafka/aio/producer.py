@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from asyncio import AbstractEventLoop, CancelledError, Task, get_running_loop, sleep
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Task,
+    get_running_loop,
+    sleep,
+    to_thread,
+)
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -137,15 +144,25 @@ class AsyncProducer(RecordSender, AsyncWith):
         headers: str | None = None,
         timestamp: str | None = None,
         partition: str | None = None,
+        registry: Any = None,
+        schema: Any = None,
+        subject: str | None = None,
     ) -> Delivery:
         """Send Arrow rows as records; see :meth:`publish`.
 
         Parameters
         ----------
-        topic, data, key, value, headers, timestamp, partition
-            As for :meth:`cykafka.Producer.publish_arrow`.
+        topic, data, key, value, headers, timestamp, partition, registry, schema, subject
+            As for :meth:`cykafka.Producer.publish_arrow`. The registry's client is the one
+            without await; it encodes the values in a thread.
         """
         self._check_usable()
+        if registry is not None:
+            names = (key, headers, timestamp, partition, "topic" if topic is None else None)
+            value = "value"
+            data = await to_thread(
+                registry.encode_table, topic, data, schema=schema, subject=subject, apart=names
+            )
         return await self._publish(
             arrow_publication(
                 self._producer,

@@ -196,12 +196,15 @@ class TracedProducer(_Base):
         timestamp: str | None = None,
         partition: str | None = None,
         timeout: float | None = None,
+        registry: Any = None,
+        schema: Any = None,
+        subject: str | None = None,
     ) -> Delivery:
         """Send Arrow data as ``Producer.publish_arrow()`` does, with one span, without a context.
 
         Parameters
         ----------
-        topic, data, key, value, headers, timestamp, partition, timeout
+        topic, data, key, value, headers, timestamp, partition, timeout, registry, schema, subject
             As for ``Producer.publish_arrow()``.
 
         Returns
@@ -219,6 +222,9 @@ class TracedProducer(_Base):
                 timestamp=timestamp,
                 partition=partition,
                 timeout=timeout,
+                registry=registry,
+                schema=schema,
+                subject=subject,
             )
         observe(delivery, lambda done: _end_batch(span, done))
         return delivery

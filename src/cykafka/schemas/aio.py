@@ -150,3 +150,5 @@ class AsyncSchemaRegistryClient:
     document_by_id = _awaited(SchemaRegistryClient.document_by_id)
     document_by_version = _awaited(SchemaRegistryClient.document_by_version)
     document = _awaited(SchemaRegistryClient.document)
+    decode_batch = _awaited(SchemaRegistryClient.decode_batch)
+    encode_table = _awaited(SchemaRegistryClient.encode_table)

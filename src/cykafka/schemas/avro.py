@@ -1,9 +1,15 @@
-"""Avro: values to Arrow by the reader's schema, and back. fastavro does the work."""
+"""Avro: values to Arrow by the reader's schema, and back.
+
+pyruhvro reads and writes whole batches (`avro_batch`). fastavro does what pyruhvro cannot do, and
+reads and writes value by value where a batch fails, so that only the bad values have errors.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -14,12 +20,21 @@ import pyarrow.compute as pc
 from fastavro import _read_py
 
 from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.wire import (
+from cykafka.schemas.avro_batch import (
+    NamedSchemas,
+    SlowError,
+    batch_reader,
+    batch_writer,
+    has_threads,
+)
+from cykafka.schemas.columns import (
     Rows,
+    by_halves,
     check_fields,
     each_or_all,
     replace_types,
     shorten_error,
+    with_nulls,
 )
 
 __all__ = ["AvroReader", "AvroWriter"]
@@ -59,6 +74,8 @@ _MOST_DIGITS = 38
 _SAMPLE = {"null": None, "boolean": True, "int": 0, "long": 2**40, "float": 0.5, "double": 0.5,
            "bytes": b"", "string": ""}  # fmt: skip
 _NAMED = ("record", "error", "enum", "fixed")
+# As many values are read or written one by one, where a batch fails.
+_FEW = 64
 
 # Converts a value that fastavro has read for pyarrow, or pyarrow's value for fastavro.
 _Change: TypeAlias = Callable[[Any], Any]
@@ -118,8 +135,8 @@ def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
     return value if isinstance(kind, str) else _default(kind, value, named)
 
 
-def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
-    """Return a writer's schema, and fastavro's function that reads values written with it.
+def _written(document: Document) -> tuple[Any, NamedSchemas, Callable[..., Any]]:
+    """Return a writer's schema, its named types, and fastavro's function that reads its values.
 
     Raises
     ------
@@ -161,7 +178,8 @@ def _written(document: Document) -> tuple[Any, Callable[..., Any]]:
     except RecursionError:
         raise UnfitError("it is nested too deeply") from None
     # If values nest deeply, fastavro's C code overflows the stack and crashes the process.
-    return parsed, _read_py.schemaless_reader if has_itself else fastavro.schemaless_reader
+    read_one = _read_py.schemaless_reader if has_itself else fastavro.schemaless_reader
+    return parsed, named, read_one
 
 
 def _plain(schema: Any) -> Any:
@@ -379,7 +397,7 @@ class AvroReader:
         made, self._change, _ = types.of(parsed)
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
-        self._schema = _parsed(document, plain=True)[0]
+        self._schema, self._names = _parsed(document, plain=True)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
         if not self._named:
@@ -388,12 +406,16 @@ class AvroReader:
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
-        written, read_one = _written(document)
+        written, names, read_one = _written(document)
         same = (document.text, document.parts) == (self._document.text, self._document.parts)
         schema = None if same else self._schema
         words = f"the value does not fit the schema {document.id}"
 
         def value_of(payload: bytes) -> Any:
+            if schema is not None:
+                # fastavro skips the elements of a field that the reader lacks also after the end
+                # of the value: a length of 2**62 would take years.
+                read_one(BytesIO(payload), written, None)
             data = BytesIO(payload)
             value = read_one(
                 data,
@@ -406,12 +428,15 @@ class AvroReader:
                 raise ValueError(f"{len(payload) - data.tell()} bytes follow it")
             return self._change(value)
 
-        def read(payloads: pa.BinaryArray) -> Rows:
+        def read_each(payloads: pa.BinaryArray) -> Rows:
             # Decode each value separately: fastavro stops at the first bad one.
             values, wrong = [], {}
             for number, payload in enumerate(payloads.to_pylist()):
                 try:
                     values.append(value_of(payload))
+                except EOFError:
+                    values.append(None)
+                    wrong[number] = f"{words}: it ends early"
                 except Exception as error:
                     values.append(None)
                     wrong[number] = f"{words}: {shorten_error(error)}"
@@ -422,12 +447,30 @@ class AvroReader:
             made, more = each_or_all(len(values), convert, self.kind, words)
             return made, {**more, **wrong}
 
+        try:
+            prepare = batch_reader(
+                written, names, self._schema, self._names, self._made, self._default
+            )
+        except (SlowError, RecursionError):
+            return read_each
+
+        def read(payloads: pa.BinaryArray) -> Rows:
+            read_batch = prepare(payloads)
+            return by_halves(
+                len(payloads),
+                lambda low, high: read_batch(low, high).cast(self.kind),
+                lambda low, high, _: read_each(payloads[low:high]),
+                _FEW,
+            )
+
         return read
+
+    def _default(self, schema: Any, value: Any) -> Any:
+        return _Types(self._names).of(schema)[1](copy.deepcopy(value))
 
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
-        _written(document)  # raises UnfitError
-        written, named = _parsed(document, plain=True)
+        written, named, _ = _written(document)
         for value in _samples(written, named):
             data = BytesIO()
             fastavro.schemaless_writer(data, written, value)
@@ -494,8 +537,9 @@ class AvroWriter:
         self._needed, _, self._change = _Types(named).of(parsed)
         self._made = replace_types(self._needed, {})
         self.kind = replace_types(self._needed, _WIDER)
-        self._schema = _parsed(document, plain=True)[0]
+        self._schema, self._names = _parsed(document, plain=True)
         self.name = parsed.get("name", "") if isinstance(parsed, dict) else ""
+        self._batch_writers: dict[pa.DataType, Callable[[pa.Array], pa.Array] | None] = {}
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
@@ -509,18 +553,35 @@ class AvroWriter:
 
     def write(self, values: pa.Array) -> Rows:
         """Encode values; null stays null."""
-        # The casts find numbers that do not fit into an int, which fastavro would write. Times are
-        # already numbers, because Python's time objects are slow.
+        # The casts find numbers that do not fit into an int, which the libraries would write.
+        # Times are already numbers, because Python's time objects are slow.
         kind = _of_both(values.type, self._made)
         numbers = replace_types(kind, _NUMBERS_OF)
+        valid = values.is_valid()
+        present = values.drop_null() if values.null_count else values
 
         def convert(low: int, high: int) -> pa.Array:
             options = pc.CastOptions(kind, allow_time_truncate=True)
-            return pc.cast(values[low:high], options=options).cast(numbers)
+            return pc.cast(present[low:high], options=options).cast(numbers)
 
-        cast, wrong = each_or_all(len(values), convert, numbers, "it is of another type")
+        def write_each(low: int, high: int, _error: BaseException | None = None) -> Rows:
+            def convert_part(first: int, last: int) -> pa.Array:
+                return convert(low + first, low + last)
+
+            cast, wrong = each_or_all(high - low, convert_part, numbers, "it is of another type")
+            return self._write_each(cast, wrong)
+
+        write_batch = self._batch_writer(numbers) if has_threads() else None
+        if write_batch is None:
+            return with_nulls(valid, write_each(0, len(present)))
+        made = by_halves(
+            len(present), lambda low, high: write_batch(convert(low, high)), write_each, _FEW
+        )
+        return with_nulls(valid, made)
+
+    def _write_each(self, values: pa.Array, wrong: dict[int, str]) -> Rows:
         found = []
-        for number, scalar in enumerate(cast):
+        for number, scalar in enumerate(values):
             data = BytesIO()
             value = None
             try:
@@ -533,6 +594,18 @@ class AvroWriter:
                 value, wrong[number] = None, shorten_error(error)
             found.append(None if value is None else data.getvalue())
         return pa.array(found, pa.binary()), wrong
+
+    def _batch_writer(self, kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
+        if kind not in self._batch_writers:
+            made = None
+            with suppress(SlowError, RecursionError):
+                made = batch_writer(self._schema, self._names, kind, self._default)
+            self._batch_writers[kind] = made
+        return self._batch_writers[kind]
+
+    def _default(self, schema: Any, value: Any) -> pa.Array:
+        kind, read, _ = _Types(self._names).of(schema)
+        return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
 
 
 def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterator[str]:

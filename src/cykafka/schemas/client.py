@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 from weakref import WeakSet
@@ -24,6 +24,9 @@ from cykafka.schemas.schema import (
     ServerConfig,
 )
 from cykafka.schemas.transport import Transport
+
+if TYPE_CHECKING:
+    from pyarrow import Table
 
 __all__ = ["KnownSchemas", "NotKnownError", "SchemaRegistryClient"]
 
@@ -716,6 +719,45 @@ class SchemaRegistryClient:
         for needed in found.schema.references:
             self._collect(needed, parts, subject)
         parts[reference.name] = found.schema.schema_str
+
+    # -- batches
+
+    def decode_batch(
+        self,
+        batch: Any,
+        value: str = "avro",
+        key: str | None = None,
+        *,
+        schema: Schema | str | None = None,
+        key_schema: Schema | str | None = None,
+        mode: str = "PERMISSIVE",
+    ) -> Table:
+        """Return a batch of records as a table, with a column for each field of the values.
+
+        `cykafka.schemas.batches.decode_batch` describes the arguments.
+        """
+        from cykafka.schemas.batches import decode_batch
+
+        return decode_batch(
+            self, batch, value, key, schema=schema, key_schema=key_schema, mode=mode
+        )
+
+    def encode_table(
+        self,
+        topic: str | None,
+        data: Any,
+        *,
+        schema: Schema | str | None = None,
+        subject: str | None = None,
+        apart: Iterable[str | None] = (),
+    ) -> Table:
+        """Return a table for `Producer.publish_arrow`, whose column ``value`` is encoded.
+
+        `cykafka.schemas.batches.encode_table` describes the arguments.
+        """
+        from cykafka.schemas.batches import encode_table
+
+        return encode_table(self, topic, data, schema=schema, subject=subject, apart=apart)
 
     # -- requests
 

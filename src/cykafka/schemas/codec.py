@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,12 +14,15 @@ import pyarrow.compute as pc
 
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
-from cykafka.schemas.wire import (
+from cykafka.schemas.columns import (
     HEAD,
     NO_ID,
+    Results,
     Rows,
+    rows_of,
     schema_ids,
     shorten_error,
     without_head,
@@ -29,44 +31,10 @@ from cykafka.schemas.wire import (
 __all__ = ["Decoder", "Encoder"]
 
 _MOST_SCHEMAS = 1000
-_FORMATS = {
-    "avro": ("avro", "AvroReader", "AvroWriter"),
-    "protobuf": ("protobuf", "ProtobufReader", "ProtobufWriter"),
-    "json": ("json_schema", "JsonReader", "JsonWriter"),
-}
 _NOT_WIRE = (
     "the value is not in the wire format of Schema Registry: it does not begin with a zero byte "
     "and the id of a schema"
 )
-
-
-def _format(form: str) -> tuple[Any, Any]:
-    # Import only the library of this format: the others may be missing.
-    name, reader, writer = _FORMATS[form]
-    module = importlib.import_module(f"cykafka.schemas.{name}")
-    return getattr(module, reader), getattr(module, writer)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def _reader(form: str, document: Document | None, message: str = "") -> Any:
-    """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
-
-    Raises
-    ------
-    UnfitError
-        The schema is unusable.
-    """
-    reader, _ = _format(form)
-    if form == "json":
-        return reader()
-    return reader(document, message) if message else reader(document)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def _writer(form: str, document: Document, message: str = "") -> Any:
-    """Return the writer for a schema. Raises like `_reader`."""
-    _, writer = _format(form)
-    return writer(document, message) if message else writer(document)
 
 
 @lru_cache(_MOST_SCHEMAS)
@@ -75,32 +43,6 @@ def _function(decoder: Decoder, number: int) -> Any:
     if document.form != decoder.form:
         raise UnfitError(f"it is of {FORMS[document.form]}, expected {FORMS[decoder.form]}")
     return decoder.reader.reader_of(document)
-
-
-class _Results:
-    """Collects the results for a batch's rows, which arrive schema by schema."""
-
-    def __init__(self, count: int, kind: pa.DataType) -> None:
-        self.errors: list[str | None] = [None] * count
-        self._parts = [pa.nulls(1, kind)]  # for the rows without a result
-        self._places = np.zeros(count, np.int64)
-        self._size = 1
-
-    def put(self, rows: np.ndarray[Any, np.dtype[np.int64]], results: Rows) -> None:
-        """Store the results for rows with these numbers."""
-        found, wrong = results
-        self._parts.append(found)
-        self._places[rows] = np.arange(self._size, self._size + len(rows))
-        self._size += len(rows)
-        for row, words in wrong.items():
-            self.errors[rows[row]] = words
-            self._places[rows[row]] = 0
-
-    def structs(self, name: str) -> pa.Array:
-        """Return the structs (`name`, error) of all rows, in order."""
-        data = pa.concat_arrays(self._parts).take(pa.array(self._places))
-        errors = pa.array(self.errors, pa.string())
-        return pa.StructArray.from_arrays([data, errors], [name, "error"])
 
 
 @dataclass(frozen=True)
@@ -127,7 +69,7 @@ class Decoder:
     @property
     def reader(self) -> Any:
         """The reader for the schema. Raises UnfitError if the schema is unusable."""
-        return _reader(self.form, self.document, self.message)
+        return reader_for(self.form, self.document, self.message)
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return the structs (data, error) for values, in order. Both fields are null for null.
@@ -139,12 +81,12 @@ class Decoder:
         """
         values = values.cast(pa.binary())
         ids = schema_ids(values)
-        made = _Results(len(values), self.reader.kind)
+        made = Results(len(values), self.reader.kind)
         for row in np.flatnonzero(ids == NO_ID):
             made.errors[row] = _NOT_WIRE
         for number in np.unique(ids[ids >= 0]):
             rows = np.flatnonzero(ids == number)
-            payloads = without_head(values.take(pa.array(rows)), HEAD)
+            payloads = without_head(rows_of(values, rows), HEAD)
             made.put(rows, self._decoded(int(number), payloads))
         return made.structs("data")
 
@@ -250,7 +192,7 @@ class Encoder:
         """Return the writer for a topic, and the schema's id if known."""
         source = self.source or SchemaSource()
         if source.document is not None:
-            return _writer(self.form, source.document, source.message), 0 if self.dry else None
+            return writer_for(self.form, source.document, source.message), 0 if self.dry else None
         subject = source.subject or f"{topic}-value"
         with _naming(subject, topic):
             version: Any = source.version
@@ -261,7 +203,7 @@ class Encoder:
             raise UnfitError(
                 f"the subject {subject} is of {FORMS[document.form]}, expected {FORMS[self.form]}"
             )
-        return _writer(self.form, document, source.message), document.id
+        return writer_for(self.form, document, source.message), document.id
 
     def encode(self, values: pa.Array, topics: pa.Array) -> pa.Array:
         """Return the structs (value, error) for values, in order. Both fields are null for null.
@@ -271,7 +213,7 @@ class Encoder:
         SchemaRegistryError, UnfitError
             Like `writer`; or the values' type does not fit the schema.
         """
-        made = _Results(len(values), pa.binary())
+        made = Results(len(values), pa.binary())
         valid = np.asarray(values.is_valid())
         encoded = topics.dictionary_encode()
         codes = np.asarray(encoded.indices.fill_null(-1))

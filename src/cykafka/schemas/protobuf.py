@@ -18,13 +18,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.wire import (
+from cykafka.schemas.columns import (
     Rows,
     check_fields,
     each_or_all,
     is_fault,
     replace_types,
     shorten_error,
+    with_nulls,
     without_head,
 )
 
@@ -364,10 +365,7 @@ class ProtobufWriter:
         found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
         head = pa.scalar(self._head, pa.binary())
         found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
-        rows = valid.to_numpy(zero_copy_only=False).nonzero()[0]
-        places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
-        whole = found.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
-        return whole, {int(rows[number]): words for number, words in wrong.items()}
+        return with_nulls(valid, (found, wrong))
 
 
 def _rules(

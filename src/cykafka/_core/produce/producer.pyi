@@ -71,6 +71,9 @@ class Producer(Handle):
         timestamp: str | None = None,
         partition: str | None = None,
         timeout: float | None = None,
+        registry: Any = None,
+        schema: Any = None,
+        subject: str | None = None,
     ) -> Delivery: ...
     def poll(self, timeout: float | None = None) -> int: ...
     def flush(self, timeout: float | None = None) -> int: ...

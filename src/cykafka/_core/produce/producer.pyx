@@ -471,7 +471,7 @@ cdef class Producer(Handle):
         return batch
 
     def publish_arrow(self, topic, data, *, key=None, value="value", headers=None, timestamp=None,
-                      partition=None, timeout=None):
+                      partition=None, timeout=None, registry=None, schema=None, subject=None):
         """Send Arrow rows as records, without a Python object per record.
 
         Parameters
@@ -494,6 +494,14 @@ cdef class Producer(Handle):
             Name of an integer column. Null and -1 let the ``partitioner`` choose.
         timeout : float, optional
             As for :meth:`publish`.
+        registry : cykafka.schemas.SchemaRegistryClient, optional
+            The values are records in the registry's wire format. Their fields are all columns
+            that the other arguments do not name; ``value`` has no effect.
+        schema : Schema or str, optional
+            The schema of the values, which must be registered; or ``SUBJECT:VERSION``. The
+            default is the latest version in the subject.
+        subject : str, optional
+            The schema's subject; ``TOPIC-value`` by default.
 
         Returns
         -------
@@ -502,6 +510,8 @@ cdef class Producer(Handle):
 
         Raises
         ------
+        SerializationError
+            A row does not fit the schema. Nothing is sent.
         TypeError
             The data is not Arrow data, or a column has the wrong type. The error names the cast
             that fixes the column.
@@ -510,6 +520,10 @@ cdef class Producer(Handle):
         """
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        if registry is not None:
+            names = (key, headers, timestamp, partition, "topic" if topic is None else None)
+            value = "value"
+            data = registry.encode_table(topic, data, schema=schema, subject=subject, apart=names)
         return self._publisher.send(
             self, self.arrow_batch(topic, data, key, value, headers, timestamp, partition), ms)
 

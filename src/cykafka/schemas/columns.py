@@ -1,4 +1,7 @@
-"""The wire format of Schema Registry: a zero byte, the schema's id in four bytes, the data."""
+"""Columns of values in the wire format of Schema Registry, and of results with errors.
+
+A value begins with a zero byte and the schema's id in four bytes.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,18 @@ __all__ = [
     "HEAD",
     "NO_ID",
     "NULL",
+    "Results",
     "Rows",
+    "by_halves",
     "check_fields",
     "each_or_all",
     "is_fault",
+    "joined",
     "replace_types",
+    "rows_of",
     "schema_ids",
     "shorten_error",
+    "with_nulls",
     "without_head",
 ]
 
@@ -57,10 +65,49 @@ def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
     return pc.binary_slice(values, size, 2**31 - 1)
 
 
-def each_or_all(
-    count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
+def rows_of(values: pa.Array, rows: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    """Return the rows with these ascending numbers."""
+    return values if len(rows) == len(values) else values.take(pa.array(rows))
+
+
+class Results:
+    """Collects the results for a batch's rows, which arrive schema by schema."""
+
+    def __init__(self, count: int, kind: pa.DataType) -> None:
+        self.errors: list[str | None] = [None] * count
+        self._parts = [pa.nulls(1, kind)]  # for the rows without a result
+        self._places = np.zeros(count, np.int64)
+        self._size = 1
+
+    def put(self, rows: np.ndarray[Any, np.dtype[np.int64]], results: Rows) -> None:
+        """Store the results for rows with these numbers."""
+        found, wrong = results
+        self._parts.append(found)
+        self._places[rows] = np.arange(self._size, self._size + len(rows))
+        self._size += len(rows)
+        for row, words in wrong.items():
+            self.errors[rows[row]] = words
+            self._places[rows[row]] = 0
+
+    def columns(self) -> tuple[pa.Array, pa.Array]:
+        """Return the data and the errors of all rows, in order."""
+        errors = pa.array(self.errors, pa.string())
+        if (self._places == np.arange(1, len(self._places) + 1)).all():
+            return pa.concat_arrays(self._parts[1:] or [self._parts[0][:0]]), errors
+        return pa.concat_arrays(self._parts).take(pa.array(self._places)), errors
+
+    def structs(self, name: str) -> pa.Array:
+        """Return the structs (`name`, error) of all rows, in order."""
+        return pa.StructArray.from_arrays(list(self.columns()), [name, "error"])
+
+
+def by_halves(
+    count: int,
+    work: Callable[[int, int], pa.Array],
+    each: Callable[[int, int, BaseException], Rows],
+    least: int = 1,
 ) -> Rows:
-    """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.
+    """Return `work(0, count)`; or, if that fails, the halves for which `work` succeeds.
 
     Parameters
     ----------
@@ -69,27 +116,66 @@ def each_or_all(
     work : callable
         Creates the array for the rows from one number up to, not including, another. A ValueError
         or another error (`is_fault`) means that one of the rows is wrong.
+    each : callable
+        Returns the results for at most `least` rows for which `work` has raised an error.
+    least : int, default 1
+    """
+
+    def made(low: int, high: int) -> list[Rows]:
+        try:
+            return [(work(low, high), {})]
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            if high - low <= least:
+                return [each(low, high, error)]
+        middle = (low + high) // 2
+        return [*made(low, middle), *made(middle, high)]
+
+    return joined(made(0, count))
+
+
+def each_or_all(
+    count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
+) -> Rows:
+    """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.
+
+    Parameters
+    ----------
+    count, work
+        As for `by_halves`.
     kind : pa.DataType
         The type of the array.
     words : str
         The beginning of the message about a wrong row.
     """
-    wrong: dict[int, str] = {}
 
-    def made(low: int, high: int) -> list[pa.Array]:
-        try:
-            return [work(low, high)]
-        except BaseException as error:
-            if not is_fault(error):
-                raise
-            if high - low == 1:
-                wrong[low] = f"{words}: {shorten_error(error)}"
-                return [pa.nulls(1, kind)]
-        middle = (low + high) // 2
-        return [*made(low, middle), *made(middle, high)]
+    def wrong(_low: int, _high: int, error: BaseException) -> Rows:
+        return pa.nulls(1, kind), {0: f"{words}: {shorten_error(error)}"}
 
-    parts = made(0, count) if count else []
-    return pa.concat_arrays(parts) if parts else pa.nulls(0, kind), wrong
+    return by_halves(count, work, wrong) if count else (pa.nulls(0, kind), {})
+
+
+def joined(parts: list[Rows]) -> Rows:
+    """Return the results for consecutive rows as one."""
+    if len(parts) == 1:
+        return parts[0]
+    wrong, start = {}, 0
+    for made, errors in parts:
+        wrong.update({start + row: words for row, words in errors.items()})
+        start += len(made)
+    return pa.concat_arrays([made for made, _ in parts]), wrong
+
+
+def with_nulls(valid: pa.BooleanArray, results: Rows) -> Rows:
+    """Return the results for the valid rows as results for all rows; the others are null."""
+    found, wrong = results
+    if len(found) == len(valid):
+        return results
+    rows = valid.to_numpy(zero_copy_only=False).nonzero()[0]
+    places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    whole = found.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
+    return whole, {int(rows[number]): words for number, words in wrong.items()}
 
 
 def is_fault(error: BaseException) -> bool:

@@ -1,0 +1,47 @@
+"""The readers and writers of each format, for columns of values."""
+
+from __future__ import annotations
+
+import importlib
+from functools import lru_cache
+from typing import Any
+
+from cykafka.schemas.document import Document
+
+__all__ = ["reader_for", "writer_for"]
+
+_MOST_SCHEMAS = 1000
+_FORMATS = {
+    "avro": ("avro", "AvroReader", "AvroWriter"),
+    "protobuf": ("protobuf", "ProtobufReader", "ProtobufWriter"),
+    "json": ("json_schema", "JsonReader", "JsonWriter"),
+}
+
+
+def _format(form: str) -> tuple[Any, Any]:
+    # Import only the library of this format: the others may be missing.
+    name, reader, writer = _FORMATS[form]
+    module = importlib.import_module(f"cykafka.schemas.{name}")
+    return getattr(module, reader), getattr(module, writer)
+
+
+@lru_cache(_MOST_SCHEMAS)
+def reader_for(form: str, document: Document | None, message: str = "") -> Any:
+    """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
+
+    Raises
+    ------
+    UnfitError
+        The schema is unusable.
+    """
+    reader, _ = _format(form)
+    if form == "json":
+        return reader()
+    return reader(document, message) if message else reader(document)
+
+
+@lru_cache(_MOST_SCHEMAS)
+def writer_for(form: str, document: Document, message: str = "") -> Any:
+    """Return the writer for a schema. Raises like `reader_for`."""
+    _, writer = _format(form)
+    return writer(document, message) if message else writer(document)

@@ -1,0 +1,290 @@
+"""JSON objects to Arrow, and back. pyarrow parses whole batches, Python the values that fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types, shorten_error
+from cykafka.schemas.document import UnfitError
+
+__all__ = ["inferred_type", "json_reader", "to_json"]
+
+_FEW = 64
+_PLAIN = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+_FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
+# Times are parsed as texts at first.
+_TEXTS = dict.fromkeys(_FORMATS.values(), pa.string())
+
+_IS_TEXT = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+# Converts a value of JSON for pyarrow.
+_Change: TypeAlias = Callable[[Any], Any]
+
+
+def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Rows]]:
+    """Return the Arrow type for a JSON Schema, and a function that reads values.
+
+    Parameters
+    ----------
+    schema : dict or pa.StructType
+        The schema of an object, without references; or the type itself.
+
+    Notes
+    -----
+    Objects with "properties" become structs, other objects maps. A value of several types, or of
+    an unknown type, becomes its JSON as text. Fields that the schema lacks are ignored.
+    """
+    if isinstance(schema, pa.DataType):
+        kind, change = schema, _same
+    else:
+        kind, change = _type(schema)
+    texts = replace_types(kind, _TEXTS)
+    is_object = pa.types.is_struct(kind)
+    is_quick = change is _same and is_object
+
+    def read_each(payloads: pa.BinaryArray) -> Rows:
+        values, wrong = [], {}
+        for number, payload in enumerate(payloads.to_pylist()):
+            try:
+                value = json.loads(payload)
+                if is_object and not isinstance(value, dict):
+                    raise ValueError("it is not an object")
+                values.append(change(value))
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                values.append(None)
+                wrong[number] = f"it is not JSON of the schema: {shorten_error(error)}"
+
+        def convert(low: int, high: int) -> pa.Array:
+            return pa.array(values[low:high], texts).cast(kind)
+
+        made, more = each_or_all(len(values), convert, kind, "it is of another type")
+        return made, {**more, **wrong}
+
+    def read(payloads: pa.BinaryArray) -> Rows:
+        if not is_quick:
+            return read_each(payloads)
+        return by_halves(
+            len(payloads),
+            lambda low, high: _parsed(payloads[low:high], texts).cast(kind),
+            lambda low, high, _: read_each(payloads[low:high]),
+            _FEW,
+        )
+
+    return kind, read
+
+
+def inferred_type(payloads: pa.BinaryArray) -> pa.DataType | None:
+    """Return the type of JSON objects as pyarrow finds it; None if none of them is an object."""
+    kinds: list[pa.Schema] = []
+
+    def infer(low: int, high: int) -> pa.Array:
+        kinds.append(pa.schema(list(_parsed(payloads[low:high], None).type)))
+        return pa.nulls(high - low)
+
+    each_or_all(len(payloads), infer, pa.null(), "")
+    if not kinds:
+        return None
+    merged = kinds[0]
+    for more in kinds[1:]:
+        with suppress(pa.ArrowException):  # such values are of another type
+            merged = pa.unify_schemas([merged, more], promote_options="permissive")
+    made = pa.struct(list(merged))
+    return replace_types(made, {pa.null(): pa.string(), pa.timestamp("s"): pa.string()})
+
+
+def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructArray:
+    """Parse objects, one for each payload.
+
+    Raises
+    ------
+    ValueError
+        One of the payloads is not an object, or does not begin and end with its braces.
+    """
+    joined = _lines(payloads)
+    offsets = np.frombuffer(joined.buffers()[1], np.int32)[: len(joined) + 1]
+    octets = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
+    if np.count_nonzero(octets[: offsets[-1]] == ord("\n")) > len(joined):
+        # A line of the parser must be one payload. Within texts a tab is as wrong as a newline.
+        return _parsed(pc.replace_substring(payloads, b"\n", b"\t"), kind)
+    # With these two checks no payload can be several objects, or a part of one, unseen: their
+    # number would differ.
+    if not len(joined) or np.diff(offsets).min() < 3:
+        raise ValueError("a value is empty")
+    braces = octets[offsets[:-1]], octets[offsets[1:] - 2]
+    if (braces[0] != ord("{")).any() or (braces[1] != ord("}")).any():
+        raise ValueError("a value is not an object")
+    size = int(offsets[-1])
+    table = arrow_json.read_json(
+        pa.BufferReader(joined.buffers()[2].slice(0, size)),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=size + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=None if kind is None else pa.schema(list(kind)),
+            unexpected_field_behavior="infer" if kind is None else "ignore",
+        ),
+    )
+    if table.num_rows != len(payloads):
+        raise ValueError("a value is not one object")
+    made = pa.concat_arrays([batch.to_struct_array() for batch in table.to_batches()])
+    made.validate(full=True)  # whether the texts are UTF-8
+    return made
+
+
+def _lines(payloads: pa.BinaryArray) -> pa.BinaryArray:
+    end, nothing = pa.scalar(b"\n", pa.binary()), pa.scalar(b"", pa.binary())
+    return pc.binary_join_element_wise(payloads, end, nothing)
+
+
+def _type(schema: Any) -> tuple[pa.DataType, _Change]:
+    """Return a schema's type, and the conversion of its values."""
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(kind, list):  # ["string", "null"]
+        kinds = [name for name in kind if name != "null"]
+        kind = kinds[0] if len(kinds) == 1 else None
+    if kind == "object" and schema.get("properties"):
+        found = {name: _type(of) for name, of in schema["properties"].items()}
+        changes = {name: change for name, (_, change) in found.items() if change is not _same}
+        fields = pa.struct([pa.field(name, of) for name, (of, _) in found.items()])
+        return fields, _members(changes) if changes else _same
+    if kind == "object":
+        of, change = _type(schema.get("additionalProperties"))
+        return pa.map_(pa.string(), of), _entries(change)
+    if kind == "array":
+        of, change = _type(schema.get("items"))
+        return pa.list_(pa.field("element", of)), _same if change is _same else _each(change)
+    if kind == "string" and schema.get("format") in _FORMATS:
+        return _FORMATS[schema["format"]], _same
+    if kind in _PLAIN:
+        return _PLAIN[kind], _same
+    return pa.string(), _text
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _members(changes: dict[str, _Change]) -> _Change:
+    def change(value: Any) -> Any:
+        if value is None:
+            return None
+        return {**value, **{name: of(value.get(name)) for name, of in changes.items()}}
+
+    return change
+
+
+def _entries(of: _Change) -> _Change:
+    return lambda value: value if value is None else [(k, of(v)) for k, v in value.items()]
+
+
+def _each(of: _Change) -> _Change:
+    return lambda values: values if values is None else [of(value) for value in values]
+
+
+def to_json(values: pa.Array) -> pa.BinaryArray:
+    """Return values as JSON; null stays null.
+
+    Times become texts of ISO 8601, and decimals numbers. Bytes become text, and must be UTF-8.
+
+    Raises
+    ------
+    ValueError
+        A number is not finite, or bytes are not UTF-8.
+    UnfitError
+        JSON lacks the type.
+    """
+    made = _json(values).cast(pa.binary())
+    return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
+
+
+def _json(values: pa.Array) -> pa.StringArray:
+    """Return values as JSON, column by column, without a Python object for each."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.repeat(pa.scalar("null"), len(values))
+    if pa.types.is_dictionary(kind):
+        return _json(values.dictionary_decode())
+    if pa.types.is_map(kind):
+        return _json_object(values)
+    if pa.types.is_struct(kind):
+        parts: list[Any] = []
+        for number, field in enumerate(kind):
+            start = "," if number else "{"
+            parts += [f"{start}{json.dumps(field.name)}:", _json(values.field(number))]
+        text = _joined(*parts, "}") if parts else pa.repeat(pa.scalar("{}"), len(values))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        text = _joined("[", _elements(values, _json(values.flatten())), "]")
+    else:
+        text = _json_plain(values)
+    return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
+
+
+def _json_object(values: pa.MapArray) -> pa.StringArray:
+    kind = values.type
+    entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+    lists = values.cast(pa.list_(entry))
+    entries = lists.flatten()
+    pairs = _joined(_json(entries.field(0)), ":", _json(entries.field(1)))
+    text = _joined("{", _elements(lists, pairs), "}")
+    return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
+
+
+def _elements(values: pa.ListArray, elements: pa.StringArray) -> pa.StringArray:
+    """Return the elements' texts of each list, with commas between them."""
+    sizes = pc.list_value_length(values).fill_null(0).to_numpy()
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, elements), ",")
+
+
+def _joined(*parts: Any) -> pa.StringArray:
+    texts = [pa.scalar(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar(""))
+
+
+def _json_plain(values: pa.Array) -> pa.StringArray:
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        zone = "Z" if kind.tz else ""
+        times = values.cast(pa.timestamp(kind.unit, "UTC")) if kind.tz else values
+        return _joined('"', pc.strftime(times, f"%Y-%m-%dT%H:%M:%S{zone}"), '"')
+    if pa.types.is_floating(kind):
+        if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
+            raise ValueError("a number is not finite, which JSON lacks")
+        return values.cast(pa.string())
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return values.cast(pa.string())
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return _joined('"', values.cast(pa.string()), '"')
+    if not any(is_text(kind) for is_text in _IS_TEXT):
+        raise UnfitError(f"JSON has no {kind}")
+    texts = values.cast(pa.string())  # fails if bytes are not UTF-8
+    if pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]')).as_py():
+        for letter in ("\\", '"', *map(chr, range(32))):
+            texts = pc.replace_substring(texts, letter, json.dumps(letter)[1:-1])
+    return _joined('"', texts, '"')

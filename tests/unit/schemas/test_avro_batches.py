@@ -1,0 +1,181 @@
+"""Batches of Avro by pyruhvro: bad bytes, every type, evolution, and processes that fork."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from decimal import Decimal
+from time import process_time
+from typing import Any
+from unittest import mock
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.document import Document
+
+GOOD = 300  # more than are read one by one
+
+
+def document(schema: Any) -> Document:
+    return Document("avro", json.dumps(schema), id=7)
+
+
+def record(*fields: Any) -> Any:
+    named = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(fields)]
+    return {"type": "record", "name": "R", "fields": named}
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def long(number: int) -> bytes:
+    return encoded("long", number)
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+INTS = {"type": "array", "items": "int"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (record("string"), {"f0": "a"}, b"\x02\xff"),
+        (record("string"), {"f0": "a"}, long(2**62) + b"abc"),
+        (record("string"), {"f0": "a"}, long(-1) + b"abc"),
+        (record("bytes"), {"f0": b"\xff"}, long(2**62)),
+        (record(INTS), {"f0": [1]}, long(2**62) + b"\2"),
+        (record(INTS), {"f0": [1]}, long(-(2**62)) + long(2**62) + b"\2"),
+        (record({"type": "map", "values": "int"}), {"f0": {"k": 1}}, long(2**62) + b"\2k\2"),
+        (record("int"), {"f0": 1}, long(2**31)),
+        (record("long"), {"f0": 1}, b"\xff" * 11),
+        (record("double"), {"f0": 1.0}, b"\0" * 7),
+        (record("double"), {"f0": 1.0}, b"\0" * 9),
+        (record("int"), {"f0": 1}, b""),
+        (record(["null", "int"]), {"f0": 1}, b"\4\2"),
+        (record(["null", "int", "string"]), {"f0": 1}, b"\6"),
+        (record({"type": "enum", "name": "E", "symbols": ["A"]}), {"f0": "A"}, b"\2"),
+        (record(DECIMAL), {"f0": Decimal("12.34")}, long(3) + b"\1\0\0"),
+        (record(DECIMAL), {"f0": Decimal("12.34")}, long(20) + b"\1" * 20),
+        (record({"type": "int", "logicalType": "date"}), {"f0": 1}, long(2**40)),
+        (record({"type": "long", "logicalType": "timestamp-millis"}), {"f0": 1}, long(2**62)),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 150, GOOD])
+def test_a_bad_value_is_bad_alone(schema: Any, good: Any, bad: bytes, place: int) -> None:
+    values = [encoded(schema, good)] * GOOD
+    values.insert(place, bad)
+    reader = AvroReader(document(schema))
+
+    found, wrong = reader.reader_of(document(schema))(pa.array(values, pa.binary()))
+
+    assert wrong.keys() == {place}
+    assert "the value does not fit the schema 7: " in wrong[place]
+    assert found.type == reader.kind
+    assert [row for row, value in enumerate(found) if not value.is_valid] == [place]
+
+
+def test_a_length_in_a_field_that_the_reader_lacks_ends() -> None:
+    """fastavro alone would skip 2**62 elements, also after the end of the value."""
+    writes = record({"type": "array", "items": "boolean"}, {"type": "fixed", "name": "F",
+                                                            "size": 1}, "int")  # fmt: skip
+    reads = {**writes, "fields": writes["fields"][2:]}
+    values = pa.array([b"\0x\2", long(2**62) + b"\1"], pa.binary())
+
+    found, wrong = AvroReader(document(reads)).reader_of(document(writes))(values)
+
+    assert (found.to_pylist(), list(wrong)) == ([{"f2": 1}, None], [1])
+
+
+def test_many_bad_values_take_no_more_time_each() -> None:
+    schema = record("string", "long")
+    good = encoded(schema, {"f0": "text", "f1": 5})
+    read = AvroReader(document(schema)).reader_of(document(schema))
+
+    def seconds(count: int) -> float:
+        values = pa.array([good[:-1]] * count, pa.binary())
+        start = process_time()
+        assert len(read(values)[1]) == count
+        return process_time() - start
+
+    few = min(seconds(1000) for _ in range(3))
+    assert seconds(16_000) < 100 * few
+
+
+OLD = {"type": "record", "name": "a.R", "fields": [
+    {"name": "i", "type": "int"},
+    {"name": "l", "type": "long"},
+    {"name": "gone", "type": {"type": "map", "values": "string"}},
+    {"name": "s", "type": "string"},
+    {"name": "p", "type": {"type": "record", "name": "P", "fields": [
+        {"name": "x", "type": "float"}]}},
+    {"name": "ps", "type": {"type": "array", "items": ["null", "P"]}},
+    {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+]}  # fmt: skip
+NEW = {"type": "record", "name": "b.R", "fields": [
+    {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["C", "B", "A"]}},
+    {"name": "text", "type": "bytes", "aliases": ["s"]},
+    {"name": "i", "type": ["null", "double"]},
+    {"name": "l", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "p", "type": {"type": "record", "name": "P", "fields": [
+        {"name": "x", "type": "double"},
+        {"name": "y", "type": {"type": "array", "items": "int"}, "default": [1]}]}},
+    {"name": "ps", "type": {"type": "array", "items": ["null", "P"]}},
+    {"name": "d", "type": DECIMAL, "default": "\u00ff"},
+]}  # fmt: skip
+
+
+def test_evolution_needs_no_fastavro() -> None:
+    rows = [{"i": n, "l": n, "gone": {"a": "b"}, "s": "t", "p": {"x": 0.5},
+             "ps": [None, {"x": 1.5}], "e": "AB"[n % 2]} for n in range(3)]  # fmt: skip
+    values = pa.array([encoded(OLD, row) for row in rows], pa.binary())
+
+    with mock.patch.object(fastavro, "schemaless_reader", side_effect=AssertionError):
+        found, wrong = AvroReader(document(NEW)).reader_of(document(OLD))(values)
+
+    assert wrong == {}
+    made = found.to_pylist()[1]
+    assert made.pop("l").timestamp() == 0.001
+    assert made == {"e": "B", "text": b"t", "i": 1.0, "p": {"x": 0.5, "y": [1]},
+                    "ps": [None, {"x": 1.5, "y": [1]}], "d": Decimal("-0.01")}  # fmt: skip
+
+
+def test_a_forked_process_writes_without_threads() -> None:
+    schema = record("long")
+    values = pa.array([{"f0": number} for number in range(100)])
+    expected = AvroWriter(document(schema)).write(values)[0]
+    parent, child = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            made = AvroWriter(document(schema)).write(values)[0]
+            os.write(child, b"equal" if made.equals(expected) else b"other")
+        finally:
+            os._exit(0)
+    os.close(child)
+    assert os.read(parent, 5) == b"equal"
+    os.waitpid(pid, 0)
+    os.close(parent)
+
+
+def test_decimals_have_the_fewest_bytes() -> None:
+    schema = record({**DECIMAL, "precision": 38})
+    numbers = [0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, -32768, 10**38 - 1, -(10**38) + 1]
+    values = pa.array([{"f0": Decimal(f"{n}e-2")} for n in numbers],
+                      pa.struct([("f0", pa.decimal128(38, 2))]))  # fmt: skip
+
+    made, wrong = AvroWriter(document(schema)).write(values)
+    back, bad = AvroReader(document(schema)).reader_of(document(schema))(made)
+
+    sizes = [(number if number >= 0 else ~number).bit_length() // 8 + 1 for number in numbers]
+    assert (wrong, bad) == ({}, {})
+    assert made.to_pylist() == [
+        long(size) + number.to_bytes(size, "big", signed=True)
+        for number, size in zip(numbers, sizes, strict=True)
+    ]
+    assert back.equals(values)

@@ -1,0 +1,355 @@
+"""Batches of records to tables by the registry's schemas, and tables to values."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import proto_files
+import pyarrow as pa
+import pytest
+
+from cykafka.schemas.batches import decode_batch
+from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas.document import UnfitError
+from cykafka.schemas.error import SchemaNotFoundError
+from cykafka.schemas.json_columns import to_json
+from cykafka.schemas.schema import Schema
+from cykafka.serialization import SerializationError
+from cykafka.testing import SchemaRegistry
+
+OLD = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "who", "type": "string"}],
+}
+NEW = {
+    "type": "record",
+    "name": "shop.Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": "string", "aliases": ["who"]},
+        {"name": "total", "type": ["null", "double"], "default": None},
+    ],
+}
+PLACES = ["topic", "partition", "offset", "timestamp", "key"]
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    with SchemaRegistry() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(registry: SchemaRegistry) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": registry.url})
+
+
+def avro(number: int, schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return b"\0" + number.to_bytes(4, "big") + out.getvalue()
+
+
+def batch(values: list[bytes | None], keys: list[bytes | None] | None = None) -> pa.Table:
+    """Records with the columns of a MessageBatch."""
+    count = len(values)
+    stamps = [datetime(2026, 1, 2, tzinfo=UTC)] * count
+    return pa.table(
+        {
+            "key": pa.array(keys or [None] * count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array(["orders"] * count, pa.string()),
+            "partition": pa.array([3] * count, pa.int32()),
+            "offset": pa.array(range(17, 17 + count), pa.int64()),
+            "timestamp": pa.array(stamps, pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def orders(registry: SchemaRegistry) -> list[bytes | None]:
+    old, new = registry.add("order-value", OLD), registry.add("order-value", NEW)
+    return [
+        avro(old, OLD, {"id": 1, "who": "a"}),
+        b"\1nonsense",
+        None,
+        avro(new, NEW, {"id": 2**40, "customer": "b", "total": 1.5}),
+        avro(old, OLD, {"id": 2, "who": "c"})[:-1],
+    ]
+
+
+def test_the_newest_schema_of_a_batch_reads_all_of_them(
+    client: SchemaRegistryClient, orders: list[bytes | None]
+) -> None:
+    table = decode_batch(client, batch(orders))
+
+    assert table.column_names == [*PLACES, "id", "customer", "total", "error"]
+    assert table["id"].to_pylist() == [1, None, None, 2**40, None]
+    assert table["customer"].to_pylist() == ["a", None, None, "b", None]
+    assert table["offset"].to_pylist() == [17, 18, 19, 20, 21]
+    errors = table["error"].to_pylist()
+    assert [error is None for error in errors] == [True, False, True, True, False]
+    assert "the value cannot be decoded: it is not in the wire format" in errors[1]
+    assert "it ends early" in errors[4] or "out of range" in errors[4]
+
+
+def test_drop_omits_bad_records_and_says_how_many(
+    client: SchemaRegistryClient, orders: list[bytes | None]
+) -> None:
+    table = decode_batch(client, batch(orders), mode="DROP")
+
+    assert table["offset"].to_pylist() == [17, 19, 20]
+    assert "error" not in table.column_names
+    assert table.schema.metadata == {b"dropped": b"2"}
+
+
+def test_fail_names_the_record(client: SchemaRegistryClient, orders: list[bytes | None]) -> None:
+    with pytest.raises(SerializationError, match=r"orders\[3\] offset 18: the value cannot be"):
+        decode_batch(client, batch(orders), mode="FAIL")
+
+    assert len(decode_batch(client, batch(orders[2:4]), mode="FAIL")) == 2
+    with pytest.raises(ValueError, match="mode: expected PERMISSIVE, DROP, FAIL"):
+        decode_batch(client, batch(orders), mode="fail")
+
+
+@pytest.mark.parametrize("given", ["order-value:1", json.dumps(OLD), Schema(json.dumps(OLD))])
+def test_a_readers_schema_fixes_the_columns(
+    client: SchemaRegistryClient, orders: list[bytes | None], given: Any
+) -> None:
+    table = decode_batch(client, batch([orders[0], b"x"]), schema=given)
+
+    assert table.column_names == [*PLACES, "id", "who", "error"]
+    assert table["who"].to_pylist() == ["a", None]
+    assert decode_batch(client, batch([]), schema=given).schema == table.schema
+
+
+def test_keys_strings_and_names_in_both(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    schema = {"type": "record", "name": "K", "fields": [{"name": "offset", "type": "long"}]}
+    number = registry.add("k-key", schema)
+    rows = [avro(number, schema, {"offset": 5}), b"bad"]
+
+    both = decode_batch(client, batch(rows, rows), key="avro")
+    texts = decode_batch(None, batch([b"a", b"\xff", None]), "string")
+
+    assert both["value.offset"].to_pylist() == [5, None]
+    assert both["offset"].to_pylist() == [17, 18]
+    assert both["key"].to_pylist() == [{"offset": 5}, None]
+    assert both["error"][1].as_py().startswith("the value cannot be decoded")
+    assert texts["value"].to_pylist() == ["a", None, None]
+    assert texts["error"].to_pylist()[1] == (
+        "the value is not UTF-8: Invalid UTF8 payload"
+    ) or "UTF" in texts["error"].to_pylist()[1]  # fmt: skip
+
+
+def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
+    number = registry.add("guid-value", {**OLD, "name": "Guid"})
+    value = avro(number, {**OLD, "name": "Guid"}, {"id": 1, "who": "a"})[5:]
+    document = client.document_by_id(number)
+    guid, unknown = UUID(int=5), UUID(int=6)
+
+    class WithGuid:
+        """A client whose registry has a GUID for the schema."""
+
+        def document_by_id(self, number: Any) -> Any:
+            if number == guid:
+                return document
+            raise SchemaNotFoundError(404, 40403, "no such GUID")
+
+    class WithHeaders:
+        """A batch whose first two records have GUIDs."""
+
+        def header(self, name: str) -> list[bytes | None]:
+            assert name == "__value_schema_id"
+            return [b"\1" + guid.bytes, b"\1" + unknown.bytes, None]
+
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+            return batch([value] * 3).__arrow_c_stream__(requested_schema)
+
+    table = decode_batch(WithGuid(), WithHeaders())  # type: ignore[arg-type]
+
+    assert table["who"].to_pylist() == ["a", None, None]
+    errors = table["error"].to_pylist()
+    assert f"no schema with the id {unknown}: no such GUID" in errors[1]
+    assert "not in the wire format" in errors[2]
+
+
+def test_json_with_and_without_a_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    schema = {"type": "object", "required": ["n"], "properties": {
+        "n": {"type": "integer", "maximum": 9}, "at": {"type": "string", "format": "date-time"},
+        "m": {"type": "object", "additionalProperties": {"type": "number"}}}}  # fmt: skip
+    head = b"\0" + registry.add("json-value", schema, "JSON").to_bytes(4, "big")
+    stamp = b'{"n": 1,\n "at": "2026-01-02T03:04:05Z", "m": {"a": 1}, "more": 1}'
+    rows = [head + stamp, head + b'{"n": 10}', head + b"{}", head + b"{", b'{"n": 2}', b"\xff"]
+
+    table = decode_batch(client, batch(rows), "json")
+    plain = decode_batch(None, batch([b'{"a": 1}', b'{"a": 2, "b": ["x"]}', b"[]"]), "json")
+
+    assert table["n"].to_pylist() == [1, None, None, None, 2, None]
+    assert table["at"][0].as_py() == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert table["m"][0].as_py() == [("a", 1.0)]
+    errors = table["error"].to_pylist()
+    assert [error is None for error in errors] == [True, False, False, False, True, False]
+    assert "/n: 10 is greater than the maximum of 9" in errors[1]
+    assert plain["a"].to_pylist() == [1, 2, None]
+    assert plain["b"].to_pylist() == [None, ["x"], None]
+    assert "it is not an object" in plain["error"][2].as_py()
+
+
+HARD_JSON = [
+    b'{"n":1}{"n":2}',
+    b"{",
+    b"}",
+    b'{"t":"a\nb"}',
+    b'{"n":99999999999999999999}',
+    b'{"t":"\xff"}',
+    b'{"x":' + b"[" * 100_000,
+    b'{"n":' + b'{"a":' * 100_000 + b"}",
+    b'{"n":"1"}',
+    b"null",
+    b"",
+]
+
+
+@pytest.mark.parametrize("good", [0, 200])
+def test_bad_json_is_bad_alone(good: int) -> None:
+    schema = json.dumps({"type": "object", "properties": {
+        "n": {"type": "integer"}, "t": {"type": "string"}}})  # fmt: skip
+    rows = [*HARD_JSON, *[b'{"n":7}'] * good]
+
+    table = decode_batch(None, batch(rows), "json", schema=schema)
+
+    assert table["n"].to_pylist() == [None] * len(HARD_JSON) + [7] * good
+    assert table["error"].null_count == good
+
+
+PROTO = proto_files.proto("o.proto", "p", {
+    "Order": {"id": (1, "int64"), "who": (2, "string")}, "Other": {"n": (1, "int32")}})  # fmt: skip
+
+
+def test_protobuf_by_the_message(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
+    number = registry.add("p-value", proto_files.text(PROTO), "PROTOBUF")
+    head = b"\0" + number.to_bytes(4, "big")
+    rows = [head + b"\0\x08\x05\x12\x01a", head + b"\x02\x02\x08\x07", head + b"\0\xff"]
+
+    first = decode_batch(client, batch(rows), "protobuf")
+    other = decode_batch(client, batch(rows), "protobuf", schema="p-value:1#p.Other")
+
+    assert first["id"].to_pylist() == [5, None, None]
+    assert "its message is p.Other, expected p.Order" in first["error"][1].as_py()
+    assert other["n"].to_pylist() == [None, 7, None]
+
+
+def test_tables_become_values_and_come_back(client: SchemaRegistryClient) -> None:
+    table = pa.table({"id": [1, 2], "customer": ["a", "b"], "k": [b"x", b"y"]})
+    client_subject = "order-value"
+
+    made = client.encode_table("order", table, apart=["k", None])
+
+    assert made.column_names == ["k", "value"]
+    back = decode_batch(client, batch(made["value"].to_pylist()))
+    assert back["id"].to_pylist() == [1, 2]
+    assert back["total"].to_pylist() == [None, None]
+    old = client.encode_table(None, table.select(["id"]).append_column("who", table["customer"]),
+                              subject=client_subject, schema=json.dumps(OLD))  # fmt: skip
+    assert decode_batch(client, batch(old["value"].to_pylist()))["who"].to_pylist() == ["a", "b"]
+    for more, error, words in [
+        ({"x": [1, 2]}, UnfitError, "the schema has no field x"),
+        ({"total": ["a", "b"]}, SerializationError, "row 0 of 2 does not fit the schema"),
+    ]:
+        wrong = pa.table({"id": [1, 2], "customer": ["a", "b"], **more})
+        with pytest.raises(error, match=words):
+            client.encode_table("order", wrong)
+    with pytest.raises(SchemaNotFoundError):
+        client.encode_table("unknown", table)
+    with pytest.raises(ValueError, match="subject: expected a name"):
+        client.encode_table(None, table)
+
+
+def test_json_and_protobuf_tables_come_back(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    registry.add("pt-value", proto_files.text(PROTO), "PROTOBUF")
+    registry.add("jt-value", {"type": "object", "properties": {
+        "id": {"type": "integer"}, "who": {"type": "string", "maxLength": 3}}}, "JSON")  # fmt: skip
+    table = pa.table({"id": [1, 2], "who": ["a", "b"]})
+
+    for topic, form in [("pt", "protobuf"), ("jt", "json")]:
+        made = client.encode_table(topic, table)
+        back = decode_batch(client, batch(made["value"].to_pylist()), form, mode="FAIL")
+        assert back.select(["id", "who"]).to_pylist() == table.to_pylist()
+    with pytest.raises(SerializationError, match="row 0 of 1 does not fit the schema .*/who"):
+        client.encode_table("jt", pa.table({"id": [1], "who": ["long"]}))
+
+
+def test_json_of_every_type() -> None:
+    kind = pa.struct(
+        [
+            ("i", pa.int64()),
+            ("d", pa.float64()),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+            ("y", pa.binary()),
+            ("at", pa.timestamp("ms", "Europe/Berlin")),
+            ("local", pa.timestamp("us")),
+            ("day", pa.date32()),
+            ("price", pa.decimal128(9, 2)),
+            ("l", pa.list_(pa.struct([("x", pa.int32())]))),
+            ("m", pa.map_(pa.string(), pa.list_(pa.string()))),
+            ("n", pa.null()),
+        ]
+    )
+    rows = [
+        {
+            "i": -5,
+            "d": 1e300,
+            "b": True,
+            "s": 'a"\\\n\x01\u00e9\U0001f600',
+            "y": b"raw",
+            "at": datetime(2026, 1, 2, 3, 4, 5, 678000, UTC),
+            "local": datetime(2026, 1, 2, 3, 4, 5),
+            "day": date(2026, 1, 2),
+            "price": Decimal("12.30"),
+            "l": [{"x": 1}, None, {"x": None}],
+            "m": [('k"', ["v", None]), ("e", [])],
+            "n": None,
+        },
+        None,
+        {},
+    ]
+    values = pa.array(rows, kind)
+
+    made = to_json(values).to_pylist()
+
+    assert json.loads(made[0]) == {
+        "i": -5,
+        "d": 1e300,
+        "b": True,
+        "s": 'a"\\\n\x01\u00e9\U0001f600',
+        "y": "raw",
+        "at": "2026-01-02T03:04:05.678Z",
+        "local": "2026-01-02T03:04:05.000000",
+        "day": "2026-01-02",
+        "price": 12.3,
+        "l": [{"x": 1}, None, {"x": None}],
+        "m": {'k"': ["v", None], "e": []},
+        "n": None,
+    }
+    assert made[1] is None
+    assert json.loads(made[2]) == dict.fromkeys([field.name for field in kind])
+    assert to_json(values[2:]).to_pylist() == made[2:]
+    with pytest.raises(ValueError, match="not finite"):
+        to_json(pa.array([{"d": float("nan")}]))
+    with pytest.raises(UnfitError, match="JSON has no"):
+        to_json(pa.array([{"d": timedelta(1)}]))
