@@ -238,12 +238,15 @@ class RegistryState:
         level = self._config.get(subject, self._config[""])["compatibilityLevel"]
         document = _document(request.body)
         others = self._others(subject, level)
-        if not any(_equal(self._of(subject, each), document, False) for each in others):
+        normalize = request.is_true("normalize")
+        # A schema that the subject has need not fit the versions after it.
+        known = self._others(subject, "FULL_TRANSITIVE")
+        if not any(_equal(self._of(subject, each), document, normalize) for each in known):
             found = self._conflicts(subject, document, others, level, must_judge=False)
             if found:
                 words = f"Schema being registered is incompatible with an earlier schema: {found}"
                 raise RequestError(409, 409, words)
-        version = self.add(subject, request.body, normalize=request.is_true("normalize"))
+        version = self.add(subject, request.body, normalize=normalize)
         return self._registered(request, version)
 
     def delete_subject(self, request: _Request) -> Any:
@@ -367,7 +370,7 @@ class RegistryState:
         return self._setting(request, self._config, 40408, "compatibility level")
 
     def put_config(self, request: _Request) -> Any:
-        body = dict(request.body or {})
+        body = dict(request.fields)
         level = body.pop("compatibility", None) or body.pop("compatibilityLevel", "BACKWARD")
         if level not in _LEVELS:
             words = f"Invalid compatibility level. Valid values are {', '.join(_LEVELS)}"
@@ -385,7 +388,7 @@ class RegistryState:
         return {"mode": self._setting(request, self._modes, 40409, "mode")}
 
     def put_mode(self, request: _Request) -> Any:
-        mode = (request.body or {}).get("mode")
+        mode = request.fields.get("mode")
         if mode not in _MODES:
             raise RequestError(422, 42204, f"Invalid mode. Valid values are {', '.join(_MODES)}")
         self._modes[request.path.get("subject", "")] = mode
@@ -514,6 +517,14 @@ class _Request:
     @property
     def subject(self) -> str:
         return self.path["subject"]
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The body, which must be an object or missing."""
+        body = {} if self.body is None else self.body
+        if not isinstance(body, dict):
+            raise RequestError(422, 422, "Unprocessable entity: expected a JSON object")
+        return body
 
     @property
     def id(self) -> int:

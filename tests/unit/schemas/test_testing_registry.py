@@ -206,3 +206,21 @@ def test_wrong_requests_are_refused() -> None:
         registry.add("a", '"int"')
         assert send("GET", "/subjects/a/versions/x") == (422, 42202)
         assert send("GET", "/subjects/a/versions/-1") == 200
+
+
+def test_an_older_schema_may_be_registered_again() -> None:
+    with SchemaRegistry() as registry:
+        schemas = [Schema(json.dumps(record(*fields))) for fields in
+                   ((field("int"), field("int")), (field("int"),))]  # fmt: skip
+        for _ in range(2):
+            with SchemaRegistryClient({"url": registry.url}) as client:
+                assert [client.register_schema("s", each) for each in schemas] == [1, 2]
+
+
+@pytest.mark.parametrize("path", ["/config", "/config/s", "/mode", "/mode/s"])
+@pytest.mark.parametrize("body", [b"[]", b"[1]", b"5"])
+def test_a_setting_is_an_object(path: str, body: bytes) -> None:
+    with SchemaRegistry() as registry:
+        request = urllib.request.Request(f"{registry.url}{path}", body, method="PUT")
+        with pytest.raises(HTTPError, match="422"):
+            urllib.request.urlopen(request)
