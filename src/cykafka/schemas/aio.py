@@ -28,12 +28,26 @@ def _awaited(
     return call
 
 
+def _in_thread(
+    method: Callable[Concatenate[SchemaRegistryClient, _Arguments], _Value],
+) -> Callable[Concatenate[AsyncSchemaRegistryClient, _Arguments], Coroutine[Any, Any, _Value]]:
+    # The work would block the event loop, even if all schemas are known.
+    @functools.wraps(method)
+    async def call(
+        self: AsyncSchemaRegistryClient, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Value:
+        return await asyncio.to_thread(method, self._client, *args, **kwargs)
+
+    return call
+
+
 class AsyncSchemaRegistryClient:
     """A `SchemaRegistryClient` whose methods are awaited.
 
     A cached result needs no thread. A request runs in one of the event loop's threads
-    (`asyncio.to_thread`). If several tasks need the same result, they share the request. A
-    canceled task leaves its request running; the client keeps the response.
+    (`asyncio.to_thread`). If several tasks need the same schema, they share the request. A
+    canceled task leaves its request running, and the client keeps the response: `asyncio.run`
+    waits for it before it returns, up to ``timeout`` and the retries. `aclose()` ends the retries.
 
     Parameters
     ----------
@@ -44,7 +58,6 @@ class AsyncSchemaRegistryClient:
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._client = SchemaRegistryClient(conf)
         self._known = KnownSchemas(self._client)
-        self._running: dict[Any, asyncio.Task[Any]] = {}
 
     @staticmethod
     def new_client(conf: Mapping[str, Any]) -> AsyncSchemaRegistryClient:
@@ -87,29 +100,13 @@ class AsyncSchemaRegistryClient:
             It gets a client with the cached results first. If these do not suffice, it is called
             again in a thread, with a client that sends requests.
         *args, **kwargs
-            Its other arguments. Tasks share the call in the thread if they are equal.
+            Its other arguments.
         """
         try:
             return function(self._known, *args, **kwargs)
         except NotKnownError:
             pass
-        loop = asyncio.get_running_loop()
-        key: Any = (loop, function, args, tuple(kwargs.items()))
-        try:
-            task = self._running.get(key)
-        except TypeError:  # an argument that is not hashable
-            return await asyncio.to_thread(function, self._client, *args, **kwargs)
-        if task is None:
-            task = loop.create_task(asyncio.to_thread(function, self._client, *args, **kwargs))
-            self._running[key] = task
-            task.add_done_callback(lambda done: self._end(key, done))
-        result: _Value = await asyncio.shield(task)
-        return result
-
-    def _end(self, key: Any, done: asyncio.Task[Any]) -> None:
-        del self._running[key]
-        if not done.cancelled():
-            done.exception()  # without this asyncio complains if all tasks were canceled
+        return await asyncio.to_thread(function, self._client, *args, **kwargs)
 
     get_schema = _awaited(SchemaRegistryClient.get_schema)
     get_schema_by_guid = _awaited(SchemaRegistryClient.get_schema_by_guid)
@@ -150,5 +147,5 @@ class AsyncSchemaRegistryClient:
     document_by_id = _awaited(SchemaRegistryClient.document_by_id)
     document_by_version = _awaited(SchemaRegistryClient.document_by_version)
     document = _awaited(SchemaRegistryClient.document)
-    decode_batch = _awaited(SchemaRegistryClient.decode_batch)
-    encode_table = _awaited(SchemaRegistryClient.encode_table)
+    decode_batch = _in_thread(SchemaRegistryClient.decode_batch)
+    encode_table = _in_thread(SchemaRegistryClient.encode_table)

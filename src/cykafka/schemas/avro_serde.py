@@ -40,6 +40,7 @@ from cykafka.schemas.serde import (
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
+from cykafka.serialization import DeserializerBuilder, SerializerBuilder
 
 try:
     import fastavro
@@ -328,12 +329,12 @@ class _Writes(SerializerRules):
             self._name = parsed.name
         self._is_ready = True
 
-    def _parse(self, schema: Any) -> Steps[_Parsed]:
-        parts = yield from self._parts(schema)
+    def _parse(self, schema: Any, subject: str | None = None) -> Steps[_Parsed]:
+        parts = yield from self._parts(schema, subject)
         return _Parsed(schema.schema_str, parts, reads=False)
 
-    def _compile(self, schema: Any) -> Steps[tuple[Write, None]]:
-        parsed = yield from self._parse(schema)
+    def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
+        parsed = yield from self._parse(schema, subject)
         write = _writer(
             parsed,
             is_strict=self._conf["validate.strict"],
@@ -406,17 +407,19 @@ class _Reads(DeserializerRules):
             self._own = yield from self._parse(self._schema)
         self._is_ready = True
 
-    def _parse(self, schema: Any) -> Steps[_Parsed]:
-        parts = yield from self._parts(schema)
+    def _parse(self, schema: Any, subject: str | None = None) -> Steps[_Parsed]:
+        parts = yield from self._parts(schema, subject)
         return _Parsed(schema.schema_str, parts, reads=True)
 
-    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+    def _compile(
+        self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
+    ) -> Steps[Read]:
         if writer is None:
             raise UnfitError("AvroDeserializer needs a registry's client")
-        written = yield from self._parse(writer)
+        written = yield from self._parse(writer, subject)
         wanted = self._own
         if reader is not None:
-            wanted = yield from self._parse(reader)
+            wanted = yield from self._parse(reader, subject)
         if wanted is not None and wanted.texts == written.texts:
             wanted = None
         return _reader(written, wanted, names=self._names)
@@ -467,7 +470,8 @@ class AsyncAvroDeserializer(_Reads, AsyncBaseDeserializer):
     """
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -491,7 +495,7 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
         )
 
 
-class AvroSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+class AvroSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
     """Builds an :class:`AvroSerializer`, for ``value.serializer.builder``."""
 
     _serde = AvroSerializer
@@ -503,7 +507,8 @@ class AsyncAvroSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
     _serde = AsyncAvroSerializer
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -534,7 +539,7 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
         return self
 
 
-class AvroDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+class AvroDeserializerBuilder(_DeserializerBuilder, BlockingBuilder, DeserializerBuilder):
     """Builds an :class:`AvroDeserializer`, for ``value.deserializer.builder``."""
 
     _serde = AvroDeserializer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections import OrderedDict
@@ -25,6 +26,8 @@ _FOREVER = float("inf")
 class Cache:
     """Keeps the last used values. Thread-safe.
 
+    While a thread requests a value again that has expired, the others get the old value.
+
     Parameters
     ----------
     capacity : int
@@ -42,7 +45,11 @@ class Cache:
         self._capacity = capacity
         self._ttl = _FOREVER if ttl is None else ttl
         self._absent_ttl = absent_ttl
-        self._entries: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        # Until when each value is valid, and the value; the last used is the last one.
+        self._values: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        # The same for errors, which are never raised themselves, only copies: a raised error
+        # refers to its traceback, and so to the variables of the caller. The oldest is the first.
+        self._errors: OrderedDict[Hashable, tuple[float, Exception]] = OrderedDict()
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -55,80 +62,122 @@ class Cache:
         with self._lock:
             return self._get(key)
 
-    def fetch(self, key: Hashable, find: Callable[[], _Value]) -> _Value:
-        """Return a key's value, or the result of `find`, which one thread calls for all."""
-        while True:
-            with self._lock:
-                found: _Value | None = self._get(key)
-                if found is not None:
-                    return found
-                _, old = self._entries.get(key, (0.0, None))
-                pending = self._pending.get(key)
-                if pending is None:
-                    mine = self._pending[key] = Future()
-                    break
-            try:
-                result: _Value = pending.result()
-            except CancelledError:
-                continue  # the other thread was interrupted
-            return result
-        try:
-            value = find()
-        except Exception as error:
-            if old is not None and not isinstance(old, Exception) and _is_away(error):
-                _log.warning("%s. Using the schema of the last response", error)
-                self._end(key, mine, old, min(self._ttl, _RETRY_S))
-                mine.set_result(old)
-                return cast(_Value, old)
-            is_kept = isinstance(error, SchemaNotFoundError | UnfitError)
-            self._end(key, mine, error, self._absent_ttl if is_kept else 0)
-            mine.set_exception(error)
-            raise
-        except BaseException:
-            self._end(key, mine, None, 0)
-            mine.cancel()
-            raise
-        self._end(key, mine, value, self._ttl)
-        mine.set_result(value)
-        return value
+    def fetch(
+        self,
+        key: Hashable,
+        find: Callable[[], _Value],
+        find_again: Callable[[], _Value] | None = None,
+    ) -> _Value:
+        """Return a key's value, or the result of `find`, which one thread calls for all.
+
+        `find_again` is called instead if there is a value that has expired.
+        """
+        found: _Value | None = self.get(key)
+        while found is None:
+            found = self._share(key, find, find_again or find)
+        return found
+
+    def forget_errors(self) -> None:
+        """Forget all errors, also of requests that are under way."""
+        with self._lock:
+            self._errors.clear()
+            self._pending.clear()
 
     def clear(self, subject: str | None = None) -> None:
         """Forget all values; or those whose key begins with a subject."""
         with self._lock:
             # A request that is under way may have an old result: `_end` does not store it.
-            for stored in (self._entries, self._pending):
+            for stored in (self._values, self._errors, self._pending):
                 for key in [key for key in stored if subject in (None, _subject(key))]:
                     del stored[key]
 
     def _get(self, key: Hashable) -> Any:
-        until, value = self._entries.get(key, (0.0, None))
-        if time.monotonic() >= until:
+        now = time.monotonic()
+        while self._errors and next(iter(self._errors.values()))[0] <= now:
+            self._errors.popitem(last=False)
+        if key in self._errors:
+            raise copy.copy(self._errors[key][1])
+        until, value = self._values.get(key, (0.0, None))
+        if value is None or (now >= until and not self._is_pending(key)):
             return None
-        self._entries.move_to_end(key)
-        if isinstance(value, Exception):
-            raise value.with_traceback(None)
+        self._values.move_to_end(key)
         return value
 
-    def _put(self, key: Hashable, value: Any, ttl: float) -> None:
-        if ttl <= 0:
-            return
-        self._entries[key] = time.monotonic() + ttl, value
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._capacity:
-            self._entries.popitem(last=False)
+    def _is_pending(self, key: Hashable) -> bool:
+        pending = self._pending.get(key)
+        return pending is not None and not pending.done()
 
-    def _end(self, key: Hashable, mine: Future[Any], value: Any, ttl: float) -> None:
+    def _share(
+        self, key: Hashable, find: Callable[[], _Value], find_again: Callable[[], _Value]
+    ) -> _Value | None:
+        """Request a value, or wait for the thread that does; None if that was interrupted."""
+        mine: Future[_Value] = Future()
+        try:
+            with self._lock:
+                found: _Value | None = self._get(key)
+                if found is not None:
+                    return found
+                _, old = self._values.get(key, (0.0, None))
+                pending = self._pending.get(key)
+                if pending is None or pending.done():
+                    pending = self._pending[key] = mine
+            if pending is mine:
+                return self._request(key, mine, find if old is None else find_again, old)
+        finally:
+            if mine.cancel():  # it has no result, because of an interrupt
+                with self._lock:
+                    if self._pending.get(key) is mine:
+                        del self._pending[key]
+        try:
+            error = pending.exception()
+        except CancelledError:
+            return None
+        if error is not None:
+            raise copy.copy(error)
+        return cast(_Value, pending.result())
+
+    def _request(
+        self, key: Hashable, mine: Future[_Value], find: Callable[[], _Value], old: Any
+    ) -> _Value:
+        """Store what `find` returns, or its error."""
+        ttl = self._ttl
+        try:
+            value = find()
+        except (SchemaRegistryError, UnfitError) as error:
+            if old is None or not _is_away(error):
+                kept = copy.copy(error)
+                is_kept = isinstance(error, SchemaNotFoundError | UnfitError)
+                self._end(key, mine, self._errors, kept, self._absent_ttl if is_kept else 0)
+                mine.set_exception(kept)
+                raise
+            _log.warning("%s. Using the schema of the last response", error)
+            value, ttl = cast(_Value, old), min(ttl, _RETRY_S)
+        self._end(key, mine, self._values, value, ttl)
+        mine.set_result(value)
+        return value
+
+    def _end(
+        self, key: Hashable, mine: Future[Any], stored: OrderedDict[Hashable, tuple[float, Any]],
+        value: Any, ttl: float,
+    ) -> None:  # fmt: skip
         with self._lock:
-            if self._pending.get(key) is mine:
-                del self._pending[key]
-                self._put(key, value, ttl)
+            if self._pending.get(key) is not mine:
+                return
+            del self._pending[key]
+            self._values.pop(key, None)
+            if ttl <= 0:
+                return
+            stored[key] = time.monotonic() + ttl, value
+            while len(stored) > self._capacity:
+                stored.popitem(last=False)
 
 
 def _is_away(error: Exception) -> bool:
     """Whether the registry may know the schema, but does not respond."""
     if not isinstance(error, SchemaRegistryError):
         return False
-    return error.http_status_code == error.UNKNOWN or error.http_status_code >= 500
+    status = error.http_status_code
+    return status in (error.UNKNOWN, 408, 429) or status >= 500
 
 
 def _subject(key: Hashable) -> Any:

@@ -14,15 +14,16 @@ from weakref import WeakSet
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
 from cykafka.schemas.options import read_options
+from cykafka.schemas.references import SERIALIZED, collect_parts
 from cykafka.schemas.rules import check_rules
 from cykafka.schemas.schema import (
     Association,
     RegisteredSchema,
     Schema,
-    SchemaReference,
     SchemaVersion,
     ServerConfig,
 )
+from cykafka.schemas.subjects import run
 from cykafka.schemas.transport import Transport
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ __all__ = ["KnownSchemas", "NotKnownError", "SchemaRegistryClient"]
 _Value = TypeVar("_Value")
 _Version: TypeAlias = int | Literal["latest"]
 _ABSENT_S = 5.0
-_MOST_REFERENCES = 1000
-_SERIALIZED = "serialized"  # the format that Protobuf alone has
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,8 @@ class SchemaRegistryClient:
     The client caches schemas by id, GUID and version until it is closed, and sends one request for
     a schema that several threads need. It remembers for 5 seconds, or ``cache.latest.ttl.sec`` if
     that is less, that an id does not exist. If the registry is unavailable, cached schemas remain
-    available, including the latest versions that have expired.
+    available, including the latest versions that have expired: one caller in 5 seconds then waits
+    for a request without retries, at most 2 seconds for each URL.
 
     Parameters
     ----------
@@ -258,6 +258,8 @@ class SchemaRegistryClient:
         def register() -> RegisteredSchema:
             found = self._send("POST", path, parsed, query, schema.to_dict())
             self._caches.latest.clear(subject_name)
+            for cache in (self._caches.schemas, self._caches.documents):
+                cache.forget_errors()
             return found
 
         key = (subject_name, schema, normalize_schemas)
@@ -352,6 +354,7 @@ class SchemaRegistryClient:
             self._caches.latest,
             (subject_name, fmt),
             lambda: self._version(subject_name, "latest", False, fmt),
+            lambda: self._version(subject_name, "latest", False, fmt, is_urgent=True),
         )
 
     def get_latest_with_metadata(
@@ -384,6 +387,7 @@ class SchemaRegistryClient:
             self._caches.latest,
             (subject_name, frozenset(metadata.items()), deleted, fmt),
             lambda: self._get(path, RegisteredSchema.from_dict, query),
+            lambda: self._get(path, RegisteredSchema.from_dict, query, is_urgent=True),
         )
 
     def get_version(
@@ -408,8 +412,9 @@ class SchemaRegistryClient:
         def find() -> RegisteredSchema:
             return self._version(subject_name, version, deleted, fmt)
 
-        if version == "latest" or version < 0:
+        if version == "latest" or int(version) < 0:
             return find()
+        version = int(version)
         return self._fetch(self._caches.versions, (subject_name, version, deleted, fmt), find)
 
     def get_referenced_by(
@@ -645,7 +650,7 @@ class SchemaRegistryClient:
             if isinstance(schema_id, UUID):
                 schema = self.get_schema_by_guid(str(schema_id))
                 if schema.schema_type == FORMS["protobuf"]:
-                    schema = self.get_schema_by_guid(str(schema_id), _SERIALIZED)
+                    schema = self.get_schema_by_guid(str(schema_id), SERIALIZED)
                 return self._document(schema, None, subject_name)
             schema = self.get_schema(schema_id, subject_name)
             return self._document(schema, schema_id, subject_name)
@@ -695,30 +700,9 @@ class SchemaRegistryClient:
             )
         check_rules(schema)
         if form == "protobuf" and schema_id is not None:
-            schema = self.get_schema(schema_id, subject_name, _SERIALIZED)
-        parts: dict[str, str] = {}
-        for reference in schema.references:
-            self._collect(reference, parts, subject_name)
-        return Document(
-            form, schema.schema_str, tuple(parts.items()), tuple(schema.references), schema_id
-        )
-
-    def _collect(
-        self, reference: SchemaReference, parts: dict[str, str], parent: str | None
-    ) -> None:
-        if reference.name in parts:
-            return
-        if len(parts) >= _MOST_REFERENCES:
-            raise UnfitError(f"it refers to more than {_MOST_REFERENCES} other schemas")
-        subject = _in_context(reference.subject, parent)
-        # Records for deleted subjects may still exist. An id also finds a deleted schema.
-        found = self.get_version(subject, reference.version, deleted=True)
-        if found.schema.schema_type == FORMS["protobuf"]:
-            # With Avro some registries fail.
-            found = self.get_version(subject, reference.version, True, _SERIALIZED)
-        for needed in found.schema.references:
-            self._collect(needed, parts, subject)
-        parts[reference.name] = found.schema.schema_str
+            schema = self.get_schema(schema_id, subject_name, SERIALIZED)
+        parts = run(collect_parts(self, schema, subject_name))
+        return Document(form, schema.schema_str, parts, tuple(schema.references), schema_id)
 
     # -- batches
 
@@ -766,10 +750,16 @@ class SchemaRegistryClient:
             cache.after_fork()
         self._transport.after_fork()
 
-    def _fetch(self, cache: Cache, key: Hashable, find: Callable[[], _Value]) -> _Value:
-        """Return a cached value, or what `find` requests."""
+    def _fetch(
+        self,
+        cache: Cache,
+        key: Hashable,
+        find: Callable[[], _Value],
+        find_again: Callable[[], _Value] | None = None,
+    ) -> _Value:
+        """Return a cached value, or what `find` requests; `find_again` if it has expired."""
         self._transport.check_open()
-        return cache.fetch(key, find)
+        return cache.fetch(key, find, find_again)
 
     def _send(
         self,
@@ -778,19 +768,35 @@ class SchemaRegistryClient:
         parse: Callable[[Any], _Value],
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        *,
+        is_urgent: bool = False,
     ) -> _Value:
-        return self._transport.request(method, path, parse, query=query, body=body)
+        return self._transport.request(
+            method, path, parse, query=query, body=body, is_urgent=is_urgent
+        )
 
     def _get(
-        self, path: str, parse: Callable[[Any], _Value], query: Mapping[str, Any] | None = None
+        self,
+        path: str,
+        parse: Callable[[Any], _Value],
+        query: Mapping[str, Any] | None = None,
+        *,
+        is_urgent: bool = False,
     ) -> _Value:
-        return self._send("GET", path, parse, query)
+        return self._send("GET", path, parse, query, is_urgent=is_urgent)
 
     def _version(
-        self, subject_name: str, version: _Version, deleted: bool, fmt: str | None
+        self,
+        subject_name: str,
+        version: _Version,
+        deleted: bool,
+        fmt: str | None,
+        *,
+        is_urgent: bool = False,
     ) -> RegisteredSchema:
         path = f"/subjects/{_quoted(subject_name)}/versions/{version}"
-        return self._get(path, RegisteredSchema.from_dict, {"deleted": deleted, "format": fmt})
+        query = {"deleted": deleted, "format": fmt}
+        return self._get(path, RegisteredSchema.from_dict, query, is_urgent=is_urgent)
 
     def _test(self, path: str, schema: Schema, normalize: bool, verbose: bool) -> bool:
         query = {"normalize": normalize, "verbose": verbose}
@@ -836,7 +842,13 @@ class KnownSchemas(SchemaRegistryClient):
         self._transport = client._transport
         self._caches = client._caches
 
-    def _fetch(self, cache: Cache, key: Hashable, find: Callable[[], _Value]) -> _Value:
+    def _fetch(
+        self,
+        cache: Cache,
+        key: Hashable,
+        find: Callable[[], _Value],
+        find_again: Callable[[], _Value] | None = None,
+    ) -> _Value:
         self._transport.check_open()
         found: _Value | None = cache.get(key)
         if found is None:
@@ -863,10 +875,3 @@ def _config(subject_name: str | None) -> str:
 
 def _mode(content: Any) -> str:
     return str(content["mode"])
-
-
-def _in_context(subject: str, other: str | None) -> str:
-    """Return a subject in the context (``:.name:``) of another subject."""
-    if other is None or not other.startswith(":.") or subject.startswith(":."):
-        return subject
-    return f"{other[: other.index(':', 1) + 1]}{subject}"

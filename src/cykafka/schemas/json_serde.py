@@ -36,6 +36,7 @@ from cykafka.schemas.serde import (
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
+from cykafka.serialization import DeserializerBuilder, SerializerBuilder
 
 try:
     import jsonschema_rs
@@ -139,11 +140,12 @@ class _Writes(SerializerRules):
         yield from ()
         self._is_ready = True
 
-    def _compile(self, schema: Any) -> Steps[tuple[Write, None]]:
+    def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
         encode: Callable[[Any], Any] = self._json_encode or _dumps
         validator = None
         if self._conf["validate"]:
-            validator = _validator(schema.schema_str, (yield from self._parts(schema)))
+            parts = yield from self._parts(schema, subject)
+            validator = _validator(schema.schema_str, parts)
 
         def write(value: Any) -> bytes:
             data = encode(value)
@@ -232,14 +234,17 @@ class _Reads(DeserializerRules):
             self._own = _validator(self._schema.schema_str, parts)
         self._is_ready = True
 
-    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+    def _compile(
+        self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
+    ) -> Steps[Read]:
         decode = self._json_decode or _loads
         if not self._conf["validate"]:
             return lambda data, start: decode(data[start:])
         validator = self._own
         if validator is None or reader is not None:
             schema = reader or writer
-            validator = _validator(schema.schema_str, (yield from self._parts(schema)))
+            parts = yield from self._parts(schema, subject)
+            validator = _validator(schema.schema_str, parts)
 
         def read(data: bytes, start: int) -> Any:
             value = decode(data[start:])
@@ -289,7 +294,8 @@ class AsyncJSONDeserializer(_Reads, AsyncBaseDeserializer):
     """
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -320,7 +326,7 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
         return self
 
 
-class JSONSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+class JSONSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
     """Builds an :class:`JSONSerializer`, for ``value.serializer.builder``."""
 
     _serde = JSONSerializer
@@ -332,7 +338,8 @@ class AsyncJSONSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
     _serde = AsyncJSONSerializer
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -363,7 +370,7 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
         return self
 
 
-class JSONDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+class JSONDeserializerBuilder(_DeserializerBuilder, BlockingBuilder, DeserializerBuilder):
     """Builds an :class:`JSONDeserializer`, for ``value.deserializer.builder``."""
 
     _serde = JSONDeserializer

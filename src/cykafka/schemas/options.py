@@ -124,7 +124,9 @@ def _urls(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 is_url = is_url and not (name == "url" and (parts.query or parts.fragment))
             except ValueError:  # the host or the port
                 is_url = False
-            if not is_url:
+            if url.strip().startswith("mock://"):
+                yield name, "for tests use the url of a cykafka.testing.SchemaRegistry"
+            elif not is_url:
                 yield name, "expected http:// or https:// and a host, without a query"
 
 
@@ -193,4 +195,5 @@ def _is_number(value: Any, name: str) -> bool:
     except (ValueError, OverflowError):
         return False
     least = 0 if name not in _POSITIVE else 1 if name in _WHOLE else 1e-3
-    return least <= number <= _MOST and (name not in _WHOLE or str(value).strip().isdigit())
+    is_whole = value.strip().isdigit() if isinstance(value, str) else number.is_integer()
+    return least <= number <= _MOST and (is_whole or name not in _WHOLE)

@@ -33,7 +33,11 @@ from cykafka.schemas.serde import (
     Write,
 )
 from cykafka.schemas.subjects import Steps, reference_subject_name_strategy
-from cykafka.serialization import SerializationContext
+from cykafka.serialization import (
+    DeserializerBuilder,
+    SerializationContext,
+    SerializerBuilder,
+)
 
 try:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -185,7 +189,7 @@ class _Writes(SerializerRules):
             references.append(SchemaReference(needed.name, subject, found.version))
         return references
 
-    def _compile(self, schema: Any) -> Steps[tuple[Write, list[int]]]:
+    def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, list[int]]]:
         of, name, is_recursive = self._class, self._name, _is_recursive(self._descriptor)
         assert name is not None
 
@@ -263,7 +267,9 @@ class _Reads(DeserializerRules):
         is_whole = len(data) >= size and data[0] in (0, 1)
         return split_indexes(data, size)[1] if is_whole else size
 
-    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+    def _compile(
+        self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
+    ) -> Steps[Read]:
         if writer is not None:
             self._name_of(writer, schema_id)  # raises UnfitError
         parse = self._class.FromString  # type: ignore[attr-defined]
@@ -307,7 +313,8 @@ class AsyncProtobufDeserializer(_Reads, AsyncBaseDeserializer):
     """
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _SerializerBuilder(MessageTypeValue, SerializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -329,7 +336,7 @@ class _SerializerBuilder(MessageTypeValue, SerializerValues):
         )
 
 
-class ProtobufSerializerBuilder(_SerializerBuilder, BlockingBuilder):
+class ProtobufSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
     """Builds an :class:`ProtobufSerializer`, for ``value.serializer.builder``."""
 
     _serde = ProtobufSerializer
@@ -341,7 +348,8 @@ class AsyncProtobufSerializerBuilder(_SerializerBuilder, AwaitedBuilder):
     _serde = AsyncProtobufSerializer
 
 
-@dataclass
+# Secrets would be in its repr.
+@dataclass(eq=False, repr=False)
 class _DeserializerBuilder(MessageTypeValue, DeserializerValues):
     schema_registry_config: Mapping[str, Any] | None = None
     schema_registry_client: Any = None
@@ -363,7 +371,7 @@ class _DeserializerBuilder(MessageTypeValue, DeserializerValues):
         )
 
 
-class ProtobufDeserializerBuilder(_DeserializerBuilder, BlockingBuilder):
+class ProtobufDeserializerBuilder(_DeserializerBuilder, BlockingBuilder, DeserializerBuilder):
     """Builds an :class:`ProtobufDeserializer`, for ``value.deserializer.builder``."""
 
     _serde = ProtobufDeserializer

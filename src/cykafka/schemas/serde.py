@@ -1,13 +1,13 @@
 """What serializers and deserializers of all formats have in common.
 
 The rules are generators (`Steps`): the classes for one thread run them with `run`, those for
-asyncio with `arun`. A record whose schema is known needs neither.
+asyncio with `arun`. A record whose schema is known needs neither. Threads and tasks share no lock,
+which they would hold during requests: the client sends one request for what several need, and a
+schema that two of them compile at once is compiled twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
@@ -22,6 +22,7 @@ from cykafka.schemas.framing import (
     prefix_schema_id_serializer,
     schema_header,
 )
+from cykafka.schemas.references import collect_parts, context_of
 from cykafka.schemas.rules import check_rules
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.subjects import (
@@ -51,8 +52,10 @@ __all__ = [
     "BaseSerializer",
     "DeserializerRules",
     "Options",
+    "Parts",
     "Read",
     "SerializerRules",
+    "UnfitValueError",
     "Write",
     "is_shallow",
     "schema_of",
@@ -62,6 +65,8 @@ __all__ = [
 Options: TypeAlias = dict[str, tuple[str, Any]]
 # Writes a value without its frame.
 Write: TypeAlias = Callable[[Any], bytes]
+# The names and texts of schemas that a schema refers to.
+Parts: TypeAlias = tuple[tuple[str, str], ...]
 # Reads a value that begins at an offset in the bytes.
 Read: TypeAlias = Callable[[bytes, int], Any]
 
@@ -69,7 +74,6 @@ T = TypeVar("T")
 
 # The libraries compile schemas in C and Rust, where many levels overflow the stack.
 MOST_SCHEMA_LEVELS = 500
-_MOST_REFERENCES = 1000
 # Without a registry any bytes may name a schema.
 _MOST_KNOWN = 10_000
 
@@ -199,27 +203,9 @@ class _Serde:
             return (yield self._registry.get_latest_version(subject, self._format))
         return None
 
-    def _parts(self, schema: Any) -> Steps[tuple[tuple[str, str], ...]]:
+    def _parts(self, schema: Any, subject: str | None = None) -> Steps[Parts]:
         """Return the names and texts of all referenced schemas, each after those it needs."""
-        found: dict[str, str] = {}
-        yield from self._collect(schema, found, set())
-        return tuple(found.items())
-
-    def _collect(self, schema: Any, found: dict[str, str], seen: set[str]) -> Steps[None]:
-        for reference in schema.references or ():
-            if reference.name in seen:
-                continue
-            seen.add(reference.name)
-            if len(seen) > _MOST_REFERENCES:
-                raise UnfitError(f"the schema refers to more than {_MOST_REFERENCES} others")
-            if self._registry is None:
-                raise UnfitError("the schema refers to others, so it needs a registry's client")
-            # Records for deleted subjects may still exist.
-            needed = yield self._registry.get_version(
-                reference.subject, reference.version, True, self._format
-            )
-            yield from self._collect(needed.schema, found, seen)
-            found[reference.name] = needed.schema.schema_str
+        return collect_parts(self._registry, schema, subject)
 
     def _prepare(self) -> Steps[None]:
         """Read the schema of the configuration."""
@@ -236,7 +222,6 @@ class _Blocking(_Serde):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._lock = threading.RLock()
         run(self._prepare())
 
     def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
@@ -256,10 +241,6 @@ class _Awaited(_Serde):
 
     _associated = AsyncAssociatedNameStrategy
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._lock = asyncio.Lock()
-
     def __await__(self) -> Generator[Any, Any, Self]:
         return self._open().__await__()
 
@@ -278,6 +259,10 @@ class _Awaited(_Serde):
         if self._owns_registry:
             self._owns_registry = False
             await self._registry.aclose()
+
+
+class UnfitValueError(SerializationError, ValueError):
+    """A value that does not fit its schema. confluent_kafka raises ValueError."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -324,7 +309,7 @@ class SerializerRules(_Serde):
         self._targets: dict[str, _Target] = {}
         self._writers: dict[Any, Any] = {}
 
-    def _compile(self, schema: Any) -> Steps[Any]:
+    def _compile(self, schema: Any, subject: str) -> Steps[Any]:
         """Return the function that writes values, and the message's indexes or None."""
         raise NotImplementedError
 
@@ -366,9 +351,10 @@ class SerializerRules(_Serde):
                 subject, schema, normalize_schemas=self._conf["normalize.schemas"]
             )
         check_rules(schema, _WRITE)
-        if schema not in self._writers:
-            self._writers[schema] = yield from self._compile(schema)
-        write, indexes = self._writers[schema]
+        key = schema, context_of(subject)
+        if key not in self._writers:
+            self._writers[key] = yield from self._compile(schema, subject)
+        write, indexes = self._writers[key]
         schema_id = SchemaId(self._kind, registered.schema_id, registered.guid, indexes)
         return _Target(write, schema_id, schema_id.id_to_bytes())
 
@@ -384,7 +370,7 @@ class SerializerRules(_Serde):
         except BaseException as error:
             if not is_fault(error):
                 raise
-            raise SerializationError(
+            raise UnfitValueError(
                 f"the value does not fit the schema {target.schema_id.id}: {_words(error)}"
             ) from error
         if self._has_prefix:
@@ -401,8 +387,10 @@ class BaseSerializer(_Blocking, SerializerRules, Serializer):
 
         Raises
         ------
+        UnfitValueError
+            The object does not fit the schema. It is a SerializationError and a ValueError.
         SerializationError
-            The object does not fit the schema, or the schema has rules.
+            The schema has rules.
         SchemaRegistryError
             The registry refuses the schema, or fails.
         """
@@ -410,8 +398,7 @@ class BaseSerializer(_Blocking, SerializerRules, Serializer):
             return None
         target = None if ctx is None else self._known.get((ctx.topic, ctx.field))
         if target is None:
-            with self._lock:  # one thread registers
-                target = run(_named(self._find(ctx)))
+            target = run(_named(self._find(ctx)))
         return self._bytes(target, obj, ctx)
 
 
@@ -426,8 +413,7 @@ class AsyncBaseSerializer(_Awaited, SerializerRules, Serializer):
             return None
         target = None if ctx is None else self._known.get((ctx.topic, ctx.field))
         if target is None:
-            async with self._lock:  # one task registers
-                target = await arun(_named(self._find(ctx)))
+            target = await arun(_named(self._find(ctx)))
         return self._bytes(target, obj, ctx)
 
 
@@ -459,7 +445,9 @@ class DeserializerRules(_Serde):
         self._known: dict[tuple[str, str, bytes], Read] = {}
         self._readers: dict[Any, Read] = {}
 
-    def _compile(self, writer: Any, reader: Any, schema_id: SchemaId) -> Steps[Read]:
+    def _compile(
+        self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
+    ) -> Steps[Read]:
         """Return the function that reads values. `reader` is the latest schema, or None."""
         raise NotImplementedError
 
@@ -492,10 +480,6 @@ class DeserializerRules(_Serde):
         return data[:size], data, size
 
     def _find(self, head: Any, ctx: SerializationContext | None) -> Steps[Read]:
-        if ctx is not None and isinstance(head, bytes):
-            known = self._known.get((ctx.topic, ctx.field, head))
-            if known is not None:  # found while this waited for the lock
-                return known
         if not self._is_ready:
             yield from self._prepare()
         schema_id = head
@@ -519,14 +503,14 @@ class DeserializerRules(_Serde):
                 if subject is not None:
                     latest = yield from self._latest(subject)
         reader = None if latest is None else latest.schema
-        key = writer, reader, tuple(schema_id.message_indexes or ())
+        key = writer, reader, tuple(schema_id.message_indexes or ()), context_of(subject)
         read = self._readers.get(key)
         if read is None:
             migrates = reader is not None and reader != writer
             for schema in (writer, reader or self._schema):
                 if schema is not None:
                     check_rules(schema, (*_READ, *_MIGRATE) if migrates else _READ)
-            read = yield from self._compile(writer, reader, schema_id)
+            read = yield from self._compile(writer, reader, schema_id, subject)
             _keep(self._readers, key, read)
         if self._is_fixed and not self._follows and ctx is not None and isinstance(head, bytes):
             _keep(self._known, (ctx.topic, ctx.field, head), read)
@@ -562,8 +546,7 @@ class BaseDeserializer(_Blocking, DeserializerRules, Deserializer):
         head, data, start = self._split(value, ctx)
         read = None if ctx is None else self._known.get((ctx.topic, ctx.field, head))
         if read is None:
-            with self._lock:  # one thread asks the registry
-                read = run(_named(self._find(head, ctx)))
+            read = run(_named(self._find(head, ctx)))
         return self._object(read, data, start, ctx)
 
 
@@ -577,8 +560,7 @@ class AsyncBaseDeserializer(_Awaited, DeserializerRules, Deserializer):
         head, data, start = self._split(value, ctx)
         read = None if ctx is None else self._known.get((ctx.topic, ctx.field, head))
         if read is None:
-            async with self._lock:  # one task asks the registry
-                read = await arun(_named(self._find(head, ctx)))
+            read = await arun(_named(self._find(head, ctx)))
         return self._object(read, data, start, ctx)
 
 

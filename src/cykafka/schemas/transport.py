@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
 from cykafka.schemas.options import is_header
@@ -31,6 +32,8 @@ _HEADERS = {
 }
 # The number of connections that stay open for each host.
 _CONNECTIONS = 8
+# The timeout of a request for what is known already.
+_URGENT_S = 2.0
 # A token is renewed when this share of its time is over.
 _TOKEN_USE = 0.8
 
@@ -61,7 +64,6 @@ class Transport:
         self._first = 0  # the number of the URL that responded last
         self._retries = options["max.retries"]
         self._closed = threading.Event()
-        self._fields = _bearer(options, self._fetch_token)
         self._basic = ""
         user = options["basic.auth.user.info"]
         if user is None and split[0].username is not None:
@@ -78,13 +80,19 @@ class Transport:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Use other connections than the parent process."""
-        self._pool = _pool(self._options["proxy"], self._settings)
+        """Use other connections and locks than the parent process."""
+        given, issuer = self._options["proxy"], self._options["bearer.auth.issuer.endpoint.url"]
+        self._pools = {
+            url: _pool(given or _environment_proxy(url), self._settings)
+            for url in (*self._urls, *([issuer] if issuer else []))
+        }
+        self._fields = _bearer(self._options, self._fetch_token)
 
     def close(self) -> None:
         """End the waits between retries, and close the connections that are not in use."""
         self._closed.set()
-        self._pool.clear()
+        for pool in self._pools.values():
+            pool.clear()
 
     def check_open(self) -> None:
         """Raise RuntimeError if the client is closed."""
@@ -99,6 +107,7 @@ class Transport:
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        is_urgent: bool = False,
     ) -> _Parsed:
         """Send a request, and return what `parse` makes of the response's JSON.
 
@@ -112,6 +121,8 @@ class Transport:
             Values that are None or False are left out. A list gives several parameters.
         body : optional
             What to send as JSON.
+        is_urgent : bool, default False
+            Fail after one attempt, and after 2 seconds for each URL.
 
         Raises
         ------
@@ -122,18 +133,21 @@ class Transport:
         """
         text = _query(query or {})
         content = None if body is None else json.dumps(body).encode()
-        url, response = self._respond(method, path + text, content)
+        url, response = self._respond(method, path + text, content, is_urgent)
         return self._parsed(f"{method} {url}{path}", response, parse)
 
     def _respond(
-        self, method: str, path: str, content: bytes | None
+        self, method: str, path: str, content: bytes | None, is_urgent: bool
     ) -> tuple[str, urllib3.BaseHTTPResponse]:
         """Return the first final response, and the URL that it comes from."""
         import urllib3
 
         self.check_open()
+        attempts, timeout = self._retries + 1, self._options["timeout"]
+        if is_urgent:
+            attempts, timeout = 1, min(timeout, _URGENT_S)
         failed: Exception | None = None
-        for attempt in range(self._retries + 1):
+        for attempt in range(attempts):
             if attempt and self._closed.wait(self._pause_s(attempt)):
                 self.check_open()
             first = self._first
@@ -142,20 +156,27 @@ class Transport:
                 url, failed = self._urls[number], None
                 try:
                     headers = self._headers(content is not None)
-                    response = self._pool.request(
-                        method, url + path, body=content, headers=headers
+                    response = self._pools[url].request(
+                        method, url + path, body=content, headers=headers, timeout=timeout
                     )
                 except urllib3.exceptions.HTTPError as error:
                     failed = getattr(error, "reason", None) or error
                     continue
+                except SchemaRegistryError as error:  # of the OAuth server
+                    if error.http_status_code not in (_UNKNOWN, *_RETRIABLE):
+                        raise
+                    failed = error
+                    break
                 if response.status not in _RETRIABLE:
                     self._first = number
                     return url, response
         if failed is None:
             return url, response
+        if isinstance(failed, SchemaRegistryError):
+            raise failed
         words = (
             f"Schema Registry {url} does not respond ({method} {path.partition('?')[0]}, "
-            f"{self._retries + 1} attempts): {failed}. Check that it is up, that the address is "
+            f"{attempts} attempts): {failed}. Check that it is up, that the address is "
             "right, and the ssl.* options"
         )
         raise SchemaRegistryError(_UNKNOWN, _UNKNOWN, str(failed), text=words) from None
@@ -220,7 +241,7 @@ class Transport:
         url = given["bearer.auth.issuer.endpoint.url"]
         user = f"{given['bearer.auth.client.id']}:{given['bearer.auth.client.secret']}"
         try:
-            response = self._pool.request(
+            response = self._pools[url].request(
                 "POST",
                 url,
                 fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
@@ -228,7 +249,7 @@ class Transport:
                 encode_multipart=False,
             )
             answer = json.loads(response.data)
-            return answer["access_token"], float(answer.get("expires_in", 0))
+            return answer["access_token"], float(answer.get("expires_in") or 0)
         except urllib3.exceptions.HTTPError as error:
             status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
         except (LookupError, TypeError, ValueError):
@@ -240,6 +261,16 @@ class Transport:
         )
         option = "bearer.auth.issuer.endpoint.url"
         raise SchemaRegistryError(status, _UNKNOWN, cause, text=text, option=option) from None
+
+
+def _environment_proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for an address, or None."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(_host(parts.netloc)):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import pickle
+import signal
 import ssl
 import sys
 import threading
@@ -166,6 +167,58 @@ def http_server(respond: Callable[[BaseHTTPRequestHandler, bytes], Any]) -> Iter
         server.server_close()
 
 
+def oauth(registry: SchemaRegistry, place: str) -> dict[str, Any]:
+    return {
+        "url": registry.url,
+        "bearer.auth.credentials.source": "OAUTHBEARER",
+        "bearer.auth.client.id": "ada",
+        "bearer.auth.client.secret": "pass-word",
+        "bearer.auth.scope": "all",
+        "bearer.auth.issuer.endpoint.url": f"http://user:pass-word@{place}/token",
+    }
+
+
+def test_a_token_is_requested_again() -> None:
+    statuses = [503, 500, 200]
+
+    def respond(request: BaseHTTPRequestHandler, body: bytes) -> Any:
+        status = statuses.pop(0)
+        token = b'{"access_token": "to.ken", "expires_in": null}'
+        return status, {}, token if status == 200 else b""
+
+    with http_server(respond) as place, SchemaRegistry(token="to.ken") as registry:
+        assert SchemaRegistryClient({**oauth(registry, place), **AGAIN}).get_subjects() == []
+        statuses += [503, 503]
+        conf = {**oauth(registry, place), **AGAIN, "max.retries": 1}
+        client = SchemaRegistryClient(conf)
+        with pytest.raises(SchemaRegistryError, match="returns no token: 503"):
+            client.get_subjects()
+    assert statuses == []
+
+
+def test_a_fork_while_a_token_is_requested_does_not_hang() -> None:
+    entered, waiting = threading.Event(), threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler, body: bytes) -> Any:
+        if not entered.is_set():
+            entered.set()
+            waiting.wait(10)
+        return 200, {}, b'{"access_token": "to.ken", "expires_in": 3600}'
+
+    with http_server(respond) as place, SchemaRegistry(token="to.ken") as registry:
+        client = SchemaRegistryClient(oauth(registry, place))
+        thread = threading.Thread(target=client.get_subjects)
+        thread.start()
+        assert entered.wait(10)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(client.get_subjects() != [])
+        assert os.waitpid(child, 0)[1] == 0
+        waiting.set()
+        thread.join()
+
+
 @pytest.mark.parametrize(("seconds", "tokens"), [(3600.0, 1), (0.0, 3)])
 def test_tokens_of_an_oauth_server_are_renewed(seconds: float, tokens: int) -> None:
     requests = []
@@ -176,14 +229,7 @@ def test_tokens_of_an_oauth_server_are_renewed(seconds: float, tokens: int) -> N
         return (200, {}, content) if b"scope=all" in body else (400, {}, b"{}")
 
     with http_server(respond) as place, SchemaRegistry(token="to.ken") as registry:
-        conf = {
-            "url": registry.url,
-            "bearer.auth.credentials.source": "OAUTHBEARER",
-            "bearer.auth.client.id": "ada",
-            "bearer.auth.client.secret": "pass-word",
-            "bearer.auth.scope": "all",
-            "bearer.auth.issuer.endpoint.url": f"http://user:pass-word@{place}/token",
-        }
+        conf = oauth(registry, place)
         client = SchemaRegistryClient(conf)
         for _ in range(3):
             assert client.get_subjects() == []
@@ -379,7 +425,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
     for wrong, words in (
         ({"url": None}, '"url" is missing'),
         ({"url": 5}, '"url": expected a str'),
-        ({"url": "mock://x"}, '"url": expected http'),
+        ({"url": "mock://x"}, r'"url": for tests use .*cykafka\.testing\.SchemaRegistry'),
         ({"url": "http://[::1"}, '"url": expected http'),
         ({"url": "http://host:abc"}, '"url": expected http'),
         ({"url": "http://host/?token=secret"}, '"url": expected http'),
@@ -403,7 +449,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
 
 
 def test_options_may_be_texts_and_numbers_or_not_set(registry: SchemaRegistry) -> None:
-    conf = {"url": registry.url, "timeout": "2.5", "max.retries": "1", "cache.capacity": 10,
+    conf = {"url": registry.url, "timeout": "2.5", "max.retries": "1", "cache.capacity": 10.0,
             "cache.latest.ttl.sec": 0.5, "basic.auth.user.info": "", "proxy": None}  # fmt: skip
     client = SchemaRegistryClient(conf)
 
@@ -431,6 +477,34 @@ def test_references_follow_those_that_they_refer_to(
     assert document.parts == (("a", '"a"'), ("b", '"b"'), ("c", '"c"'))
     assert document.references == (SchemaReference("c", "c-value", 1),)
     assert document.id == top
+
+
+def test_references_in_a_circle_are_an_error(
+    registry: SchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    for name, other in ("ab", "ba"):
+        references = [{"name": other, "subject": other, "version": 1}]
+        registry.add(name, f'"{name}"', references=references)
+    with pytest.raises(UnfitError, match="refer to each other in a circle"):
+        client.document_by_id(1)
+
+
+def test_a_long_chain_of_references(
+    registry: SchemaRegistry, client: SchemaRegistryClient
+) -> None:
+    before: list[dict[str, Any]] = []
+    for number in range(400):
+        name = f"s{number}"
+        registry.add(name, f'"{name}"', references=before)
+        before = [{"name": name, "subject": name, "version": 1}]
+    assert len(client.document_by_version("s399", 1).parts) == 399
+
+
+def test_a_version_may_be_a_text(registry: SchemaRegistry, client: SchemaRegistryClient) -> None:
+    registry.add("a-value", TEXT)
+    version: Any = "1"
+    assert client.get_version("a-value", version) == client.get_version("a-value", 1)
+    assert registry.requests.total() == 1
 
 
 def test_only_protobuf_is_requested_in_its_serialized_form(
@@ -530,6 +604,35 @@ def test_requests_go_to_the_proxy() -> None:
     basic = f"Basic {base64.b64encode(b'ada:secret').decode()}"
     assert seen == [("http://registry:8081/subjects", basic)]
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "seen"),
+    [
+        ({"http_proxy": "http://ada:secret@{}"}, 1),
+        ({"http_proxy": "{}"}, 1),
+        ({"all_proxy": "http://{}"}, 1),
+        ({"https_proxy": "http://{}"}, 0),
+        ({"http_proxy": "http://{}", "no_proxy": "localhost"}, 0),
+    ],
+)
+def test_requests_go_to_the_environments_proxy(
+    proxy: dict[str, str], seen: int, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = []
+
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        paths.append(request.path)
+        return 200, {}, b"[]"
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with http_server(respond) as place:
+        for name, value in proxy.items():
+            monkeypatch.setenv(name, value.format(place))
+        assert SchemaRegistryClient({"url": registry.url, **ONCE}).get_subjects() == []
+    assert paths == [f"{registry.url}/subjects"] * seen
 
 
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import linecache
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from cykafka.schemas import cache
+from cykafka.schemas import cache, transport
 from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
@@ -130,12 +135,12 @@ def test_what_is_known_goes_on_without_the_registry(
     client.get_schema(1)
     client.get_latest_version("a/value")
     clock(61)
-    registry.drop_next(4)
+    registry.drop_next(1)
 
     assert client.get_schema(1) == SCHEMA
     for _ in range(2):
         assert client.get_latest_version("a/value").schema == SCHEMA
-    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == 1 + 4
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == 1 + 1
     assert "does not respond" in caplog.text
     registry.add("a/value", '"long"')
     clock(5.1)
@@ -220,6 +225,143 @@ def test_an_interrupted_request_is_made_by_another_thread() -> None:
         one.result(10)
 
 
+def test_an_interrupt_at_any_line_leaves_no_request_behind() -> None:
+    names = {"fetch", "_share", "_request", "_end"}
+    lines = 0
+
+    def interrupted(values: Cache, after: int) -> bool:
+        """Call `fetch`, with an interrupt before a line."""
+        nonlocal lines
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal lines
+            if frame.f_code.co_filename != cache.__file__ or frame.f_code.co_name not in names:
+                return None
+            text = linecache.getline(cache.__file__, frame.f_lineno).strip()
+            # Python does not interrupt a thread between the last call in a block and its end.
+            if event == "line" and not text.startswith(("with ", "finally:", "if mine.cancel()")):
+                lines += 1
+            if lines == after:
+                sys.settrace(old)
+                raise KeyboardInterrupt
+            return trace
+
+        old = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            values.fetch("key", lambda: 1)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(old)
+        return False
+
+    with ThreadPoolExecutor(1) as threads:
+        after = 1
+        while interrupted(values := Cache(10), after):
+            assert threads.submit(values.fetch, "key", lambda: 2).result(10) in (1, 2)
+            after += 1
+    assert after > 20
+
+
+def test_each_caller_gets_an_own_error(registry: SchemaRegistry) -> None:
+    class Record:
+        pass
+
+    client = made(registry)
+
+    def raised() -> tuple[SchemaNotFoundError, weakref.ref[Record]]:
+        record = Record()
+        try:
+            raise KeyError
+        except KeyError:
+            with pytest.raises(SchemaNotFoundError) as raising:
+                client.get_schema(9)
+        return raising.value, weakref.ref(record)
+
+    first, _ = raised()
+    first.add_note("of the first caller")
+    second, record = raised()
+    assert first is not second
+    assert str(first) == str(second)
+    assert (second.http_status_code, second.error_code) == (404, 40403)
+    assert not hasattr(second, "__notes__")
+    del first, second
+    gc.collect()
+    assert record() is None
+
+    client.clear_caches()
+    registry.delay_next(1, 0.3)
+    with ThreadPoolExecutor(8) as threads:
+        calls = [threads.submit(client.get_schema, 9) for _ in range(8)]
+        errors = {call.exception() for call in calls}
+    assert len(errors) == 8
+    assert {type(each) for each in errors} == {SchemaNotFoundError}
+
+
+def test_other_errors_are_not_shared() -> None:
+    values = Cache(10, absent_ttl=60)
+    with pytest.raises(ZeroDivisionError):
+        values.fetch("key", lambda: 1 // 0)
+    assert values.fetch("key", lambda: 5) == 5
+
+
+def test_an_id_exists_after_an_own_registration(registry: SchemaRegistry) -> None:
+    client = made(registry)
+    for find in (client.get_schema, client.document_by_id):
+        with pytest.raises(SchemaNotFoundError):
+            find(2)
+    assert client.register_schema("b-value", Schema('"long"')) == 2
+    assert client.get_schema(2).schema_str == client.document_by_id(2).text == '"long"'
+
+
+def test_an_expired_value_is_returned_while_a_thread_requests_it(
+    clock: Callable[[float], None],
+) -> None:
+    values = Cache(10, 60)
+    values.fetch("key", lambda: 1)
+    clock(61)
+    started, waiting = threading.Event(), threading.Event()
+
+    def again() -> int:
+        started.set()
+        assert waiting.wait(10)
+        return 2
+
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(values.fetch, "key", lambda: 0, again)
+        assert started.wait(10)
+        assert values.fetch("key", lambda: 0) == values.get("key") == 1
+        waiting.set()
+        assert slow.result(10) == 2
+    assert values.get("key") == 2
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_an_expired_value_is_requested_once(
+    status: int, registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": 60})
+    client.get_latest_version("a/value")
+    clock(61)
+    registry.fail_next(9, status)
+    for _ in range(2):
+        assert client.get_latest_version("a/value").version == 1
+    assert registry.requests["GET /subjects/a%2Fvalue/versions/latest"] == 2
+
+
+def test_an_expired_value_is_requested_with_a_short_timeout(
+    registry: SchemaRegistry, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_URGENT_S", 0.2)
+    client = made(registry, **{"cache.latest.ttl.sec": 60})
+    client.get_latest_version("a/value")
+    clock(61)
+    registry.delay_next(1, 60)
+    assert client.get_latest_version("a/value").version == 1
+
+
 def test_a_response_to_a_request_before_a_clearing_is_not_kept() -> None:
     values = Cache(10)
 
@@ -266,6 +408,42 @@ def test_tasks_share_a_request(registry: SchemaRegistry) -> None:
 
     asyncio.run(main())
     assert registry.requests == {"GET /schemas/ids/1": 1, "GET /schemas/ids/7": 1}
+
+
+def test_requests_that_are_not_cached_are_not_shared(registry: SchemaRegistry) -> None:
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            registry.delay_next(1, 0.5)
+            slow = asyncio.create_task(client.get_versions("a/value"))
+            latest = asyncio.create_task(client.get_latest_version("a/value"))
+            while registry.requests.total() < 2:
+                await asyncio.sleep(0.01)
+            await client.register_schema("a/value", Schema('{"type": "string", "doc": ""}'))
+            assert await client.get_versions("a/value") == [1, 2]
+            assert (await client.get_latest_version("a/value")).version == 2
+            await asyncio.gather(slow, latest)
+            assert (await client.get_latest_version("a/value")).version == 2
+
+    asyncio.run(main())
+    assert registry.requests["GET /subjects/a%2Fvalue/versions"] == 2
+
+
+def test_tables_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    for name in ("decode_batch", "encode_table"):
+        monkeypatch.setattr(
+            f"cykafka.schemas.batches.{name}",
+            lambda *_, **__: threads.append(threading.current_thread()),
+        )
+
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": "http://localhost"}) as client:
+            await client.decode_batch(None)
+            await client.encode_table("t", None)
+
+    asyncio.run(main())
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 def test_a_cached_result_needs_no_thread(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from memory_registry import MemoryRegistry
 
 from cykafka.schemas.avro_serde import AvroDeserializer, AvroSerializer
+from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.framing import header_schema_id_serializer, prefix_schema_id_deserializer
 from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
@@ -24,6 +28,7 @@ from cykafka.schemas.subjects import (
     topic_subject_name_strategy,
 )
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
+from cykafka.testing import SchemaRegistry
 
 pytestmark = pytest.mark.ours
 
@@ -407,7 +412,7 @@ def test_references_loop_and_chain(registry: MemoryRegistry) -> None:
     registry.add("b", AVRO, references=loop)
     read = AvroDeserializer(registry)
     registry.add("orders-value", '"b"', references=loop)
-    with pytest.raises(SerializationError, match="cannot be used"):
+    with pytest.raises(SerializationError, match="refer to each other in a circle: b"):
         read(b"\0\0\0\0\2\0", context())
     with pytest.raises(ValueError, match="needs a registry"):
         AvroDeserializer(None, Schema(AVRO, references=loop))
@@ -424,6 +429,64 @@ def test_threads_register_once(registry: MemoryRegistry) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(8))) == [{"id": number} for number in range(8)]
     assert registry.calls == {"associations": 2, "register": 1, "get": 1}
+
+
+def test_a_slow_request_stops_no_other_topic() -> None:
+    with SchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+        for topic in "ab":
+            registry.add(f"{topic}-value", f'{{"type": "int", "doc": "{topic}"}}')
+        read = AvroDeserializer(client, conf={"subject.name.strategy.type": "TOPIC"})
+        client.get_schema(2, "b-value")
+        registry.delay_next(1, 60)
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(read, b"\0\0\0\0\1\2", context("a"))
+            while not registry.requests["GET /schemas/ids/1"]:
+                time.sleep(0.01)
+            assert read(b"\0\0\0\0\2\2", context("b")) == 1
+            client.close()
+            registry.close()
+            with pytest.raises((SchemaRegistryError, RuntimeError)):
+                slow.result(60)
+
+
+def test_a_fork_during_a_request_does_not_hang() -> None:
+    conf = {"subject.name.strategy.type": "TOPIC"}
+    with SchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+        write = AvroSerializer(client, AVRO, conf=conf)
+        registry.delay_next(1, 1)
+        with ThreadPoolExecutor(1) as threads:
+            slow = threads.submit(write, {"id": 5}, context())
+            while not registry.requests:
+                time.sleep(0.01)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                os._exit(write({"id": 5}, context()) != b"\0\0\0\0\1\x0a")
+            assert os.waitpid(child, 0)[1] == 0
+            assert slow.result(60) == b"\0\0\0\0\1\x0a"
+
+
+def test_references_are_in_the_subjects_context() -> None:
+    conf = {"subject.name.strategy": lambda ctx, name: f":.shop:{ctx.topic}-value"}
+    inner = '{"type":"record","name":"Inner","fields":[]}'
+    outer = '{"type":"record","name":"Outer","fields":[{"name":"inner","type":"Inner"}]}'
+    references = [{"name": "Inner", "subject": "inner", "version": 1}]
+    with SchemaRegistry() as registry, SchemaRegistryClient({"url": registry.url}) as client:
+        registry.add(":.shop:inner", inner)
+        registry.add(":.shop:orders-value", outer, references=references)
+        latest = {**conf, "use.latest.version": True, "auto.register.schemas": False}
+        data = AvroSerializer(client, conf=latest)({"inner": {}}, context())
+        assert data == b"\0\0\0\0\2"
+        assert AvroDeserializer(client, conf=conf)(data, context()) == {"inner": {}}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_value_that_does_not_fit_is_also_a_value_error(
+    registry: MemoryRegistry, kind: str
+) -> None:
+    with pytest.raises(SerializationError, match="does not fit") as caught:
+        serializer(kind, registry)({"id": "x"}, context())
+    assert isinstance(caught.value, ValueError)
 
 
 def test_bytes_may_be_of_any_type(registry: MemoryRegistry) -> None:

@@ -11,6 +11,7 @@ import pytest
 from memory_registry import AsyncMemoryRegistry, MemoryRegistry
 
 from cykafka.schemas import avro_serde, json_serde, protobuf_serde
+from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.avro_serde import (
     AsyncAvroDeserializer,
     AsyncAvroSerializer,
@@ -23,11 +24,19 @@ from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.json_serde import AsyncJSONDeserializer, AsyncJSONSerializer
 from cykafka.schemas.protobuf_serde import AsyncProtobufDeserializer, AsyncProtobufSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
-from cykafka.serialization import MessageField, SerializationContext, SerializationError
+from cykafka.serialization import (
+    DeserializerBuilder,
+    MessageField,
+    SerializationContext,
+    SerializationError,
+    SerializerBuilder,
+)
+from cykafka.testing import SchemaRegistry
 
 pytestmark = pytest.mark.ours
 
 CTX = SerializationContext("orders", MessageField.VALUE)
+TOPIC = {"subject.name.strategy.type": "TOPIC"}
 AVRO = '{"type":"record","name":"shop.Order","fields":[{"name":"id","type":"long"}]}'
 JSON = '{"title":"shop.Order","type":"object","properties":{"id":{"type":"integer"}}}'
 FILE = proto_files.proto("order.proto", "shop", {"Order": {"id": (1, "int64")}})
@@ -73,7 +82,8 @@ def test_values_go_through(write: Any, read: Any, value: Any) -> None:
         writer, reader = await write(client), await read(client)
         assert await writer(None, CTX) is None
         assert await reader(None, CTX) is None
-        # Many tasks at once: one asks the registry.
+        first = await writer(value, CTX)
+        assert await reader(first, CTX) == value
         data = await asyncio.gather(*(writer(value, CTX) for _ in range(100)))
         assert await asyncio.gather(*(reader(each, CTX) for each in data)) == [value] * 100
         assert registry.calls == {"associations": 2, "register": 1, "get": 1}
@@ -81,6 +91,35 @@ def test_values_go_through(write: Any, read: Any, value: Any) -> None:
         assert steps_of(writer(value, CTX)) == steps_of(reader(data[0], CTX)) == 0
 
     asyncio.run(main())
+
+
+def test_serdes_work_in_several_loops() -> None:
+    with SchemaRegistry() as registry:
+        client = AsyncSchemaRegistryClient({"url": registry.url})
+        writer = AsyncAvroSerializer(client, AVRO)
+        reader = AsyncAvroDeserializer(client)
+
+        async def main(topic: str) -> None:
+            registry.delay_next(1, 0.1)
+            contexts = [SerializationContext(f"{topic}{n}", MessageField.VALUE) for n in range(4)]
+            data = await asyncio.gather(*(writer({"id": 5}, ctx) for ctx in contexts))
+            calls = (reader(*each) for each in zip(data, contexts, strict=True))
+            assert await asyncio.gather(*calls) == [{"id": 5}] * 4
+
+        for topic in "ab":
+            asyncio.run(main(topic))
+
+
+def test_many_tasks_register_once() -> None:
+    with SchemaRegistry() as registry:
+
+        async def main() -> None:
+            async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+                writer = await AsyncAvroSerializer(client, AVRO, conf=TOPIC)
+                await asyncio.gather(*(writer({"id": 5}, CTX) for _ in range(100)))
+
+        asyncio.run(main())
+        assert registry.requests.total() == 1
 
 
 def test_references_are_awaited() -> None:
@@ -212,6 +251,16 @@ def test_awaited_builder_awaits_its_function() -> None:
         assert await serde({"id": 5}, CTX) == b"\0\0\0\0\1\x0a"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("of", BUILDERS, ids=lambda of: of.__name__)
+def test_builder_hides_secrets_and_has_the_clients_base(of: Any) -> None:
+    builder = of(schema_registry_config={"url": "http://h", "basic.auth.user.info": "ada:secret"})
+    assert "secret" not in repr(builder)
+    assert hash(builder) == hash(builder)
+    if not of.__name__.startswith("Async"):
+        base = DeserializerBuilder if "Deserializer" in of.__name__ else SerializerBuilder
+        assert isinstance(builder, base)
 
 
 def test_builder_is_for_clients_with_their_own_registry() -> None:
