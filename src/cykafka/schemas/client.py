@@ -75,12 +75,14 @@ class SchemaRegistryClient:
     conf : mapping
         The options of `confluent_kafka.schema_registry.SchemaRegistryClient`; `docs/schemas.md`
         has the table. ``url`` is required. A value that is None or empty is not set, and numbers
-        may be texts.
+        may be texts. Without ``proxy`` the environment names the proxies, as for
+        `urllib.request.getproxies`.
 
     Raises
     ------
     ValueError
         An option is unknown or wrong. The message names the option, and never contains secrets.
+        Or the environment's proxy is unusable.
     SchemaRegistryError
         The certificates cannot be read.
 

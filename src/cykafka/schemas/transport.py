@@ -48,6 +48,8 @@ class Transport:
 
     Raises
     ------
+    ValueError
+        The environment's proxy is unusable.
     SchemaRegistryError
         The certificates cannot be read.
     """
@@ -270,7 +272,13 @@ def _environment_proxy(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(_host(parts.netloc)):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise ValueError(
+            f"the environment's proxy for {parts.scheme}:// begins with neither http:// nor "
+            'https://: set "proxy" or no_proxy'
+        )
+    return proxy
 
 
 def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:

@@ -635,6 +635,14 @@ def test_requests_go_to_the_environments_proxy(
     assert paths == [f"{registry.url}/subjects"] * seen
 
 
+def test_the_environments_proxy_is_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("all_proxy", "socks5://ada:secret@host")
+    with pytest.raises(ValueError, match='set "proxy" or no_proxy') as caught:
+        SchemaRegistryClient({"url": "http://registry:8081"})
+    assert "secret" not in str(caught.value)
+
+
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "urllib3", None)
 
