@@ -14,9 +14,13 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 
 from cykafka import KafkaException
 from cykafka.cli.cluster.connection import Connection, ConnectionOptions
-from cykafka.cli.records.chunks import STANDARD_INPUT, BadLines, Chunk, Input, limit_records
-from cykafka.cli.records.json_record import Headers
+from cykafka.cli.cluster.registry import Url
+from cykafka.cli.records.bad_records import BadRecords
+from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
+from cykafka.cli.records.json_record import Headers, Parts, Writers
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
+from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat
+from cykafka.cli.records.written_schemas import SchemaOptions, open_writers
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import delimiter, milliseconds, option, plain
@@ -31,7 +35,9 @@ HELP_EPILOGUE = (
     "* ``cykafka produce orders < orders.txt``\n"
     "* ``cykafka produce orders -K : -z zstd orders.txt``\n"
     "* ``cykafka consume orders --json -e | cykafka produce copy --json``\n"
-    "* ``cykafka produce orders --csv --key-column id orders.csv``\n\n" + EXIT_STATUS_HELP
+    "* ``cykafka produce orders --csv --key-column id orders.csv``\n"
+    "* ``cykafka produce orders --value-format avro --schema order.avsc -r http://localhost:8081``"
+    f"\n\n{FORMATS_HELP}\n\n" + EXIT_STATUS_HELP
 )
 
 _FORMAT = Group("Format", sort_key=1)
@@ -51,6 +57,14 @@ class ProduceOptions:
     """each row is a record: a JSON object of texts, named by the file's first line"""
     whole: Annotated[bool, plain("--whole", group=_FORMAT)] = False
     """each file is a record"""
+    value_format: Annotated[
+        str | None, option("--value-format", group=_FORMAT, metavar="FORMAT")
+    ] = None
+    """values are JSON to encode as: avro, protobuf, json, or such as '>q', see below"""
+    key_format: Annotated[
+        str | None, option("--key-format", group=_FORMAT, metavar="FORMAT")
+    ] = None
+    """encode keys likewise"""
     delimiter: Annotated[
         str | None, option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")
     ] = None
@@ -112,6 +126,8 @@ def produce(
     /,
     *files: Path,
     options: Annotated[ProduceOptions | None, Parameter(name="*")] = None,
+    schemas: Annotated[SchemaOptions | None, Parameter(name="*")] = None,
+    schema_registry: Url = None,
     connection: ConnectionOptions = None,
 ) -> int:
     """Send records from files or standard input.
@@ -128,15 +144,20 @@ def produce(
     """
     options = options or ProduceOptions()
     _check(options)
-    overrides = _overrides(options)
+    forms = _forms(options)
     compression = {} if options.compression is None else {"compression.type": options.compression}
-    brokers = (connection or Connection()).brokers()
+    connection = connection or Connection()
+    brokers = connection.brokers()
     if brokers.config.get("transactional.id"):
         raise UsageError(
             "transactional.id: this command does not use transactions; remove the property"
         )
+    writers = open_writers(topic, forms, schemas or SchemaOptions(), connection, schema_registry)
+    overrides = _overrides(options, writers)
     interrupts = Interrupts()
-    bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
+    bad = BadRecords(
+        options.skip_bad, lambda text: meter.warn(text), "; --skip-bad skips such lines"
+    )
     source = Input(
         files or (STANDARD_INPUT,),
         bad,
@@ -146,6 +167,8 @@ def produce(
         _delimiter("--header-delimiter", options.header_delimiter),
         options.key_column,
         options.value_column,
+        writers,
+        options.null,
     )
     # A bar would disturb a user who types the records.
     typed = STANDARD_INPUT in source.files and os.isatty(0)
@@ -198,6 +221,14 @@ def _check(options: ProduceOptions) -> None:
         raise UsageError("-k is the key of all records; remove --key-delimiter or --key-column")
 
 
+def _forms(options: ProduceOptions) -> tuple[ValueFormat | None, ValueFormat | None]:
+    key, value = options.key_format, options.value_format
+    forms = ValueFormat.parse("key", key), ValueFormat.parse("value", value)
+    if options.csv and forms != (None, None):
+        raise UsageError("--csv has only texts: remove --value-format and --key-format")
+    return forms
+
+
 def _delimiter(name: str, text: str | None) -> bytes | None:
     found = delimiter(name, text)
     if found is not None and not found:
@@ -205,7 +236,7 @@ def _delimiter(name: str, text: str | None) -> bytes | None:
     return found
 
 
-def _overrides(options: ProduceOptions) -> Overrides:
+def _overrides(options: ProduceOptions, writers: Writers | None) -> Overrides:
     try:
         headers: Headers = [
             (name, value.encode("utf-8", "surrogateescape"))
@@ -220,6 +251,11 @@ def _overrides(options: ProduceOptions) -> Overrides:
     if timestamp == 0:
         raise UsageError("--timestamp: librdkafka cannot send 0; the earliest is 1 ms later")
     key = None if options.key is None else options.key.encode("utf-8", "surrogateescape")
+    if writers is not None:
+        try:
+            key = writers.encode(Parts(key), skips_empty=options.null).key
+        except ValueError as error:
+            raise UsageError(f"-k: {error}") from None
     return Overrides(
         key,
         headers,
@@ -279,7 +315,7 @@ def _paced(
             due += len(part.lines) / rate
 
 
-def _sum_up(sender: ChunkSender, bad: BadLines, quiet: bool) -> None:
+def _sum_up(sender: ChunkSender, bad: BadRecords, quiet: bool) -> None:
     meter = sender.meter
     if meter.errors > sender.shown:
         meter.warn(f"and {counted(meter.errors - sender.shown, 'more record')} failed")
