@@ -126,6 +126,23 @@ data = a.AvroSerializer(a.client, union)(("shop.R", {"f": 5}), at("union"))
 read = b.AvroDeserializer(b.client, return_record_name=True)
 assert read(data, at("union")) == ("shop.R", {"f": 5})
 
+# Subjects.
+made = set()
+for kind, subject in (("TOPIC", "{0}-value"), ("RECORD", "shop.R"), ("TOPIC_RECORD", "{0}-shop.R"),
+                      ("ASSOCIATED", "{0}-value"), (None, "{0}-value")):
+    topic = f"subject{kind}"
+    conf = {"subject.name.strategy.type": kind}
+    both(topic, {"f": 1}, [
+             side.AvroSerializer(side.client, record("int"), conf=conf) for side in (a, b)],
+         [side.AvroDeserializer(side.client, conf=conf) for side in (a, b)])
+    made.add(subject.format(topic))
+both("linked", {"f": 1}, [side.AvroSerializer(side.client, record("int")) for side in (a, b)],
+     [side.AvroDeserializer(side.client) for side in (a, b)])
+made.add("linked-orders")
+starts = ("subject", "shop", "linked")
+found = {name for name in a.client.get_subjects() if name.startswith(starts)}
+assert found == made, found
+
 # References.
 a.client.register_schema("inner", a.Schema(record("int"), "AVRO"))
 schema = a.Schema('{"type": "array", "items": "shop.R"}', "AVRO",
@@ -247,6 +264,7 @@ def run(source: str, *arguments: str) -> None:
 
 @pytest.mark.parametrize(("writer", "reader"), [("ours", "theirs"), ("theirs", "ours")])
 def test_both_write_and_read_the_same(registry: SchemaRegistry, writer: str, reader: str) -> None:
+    registry.associate("linked", "linked-orders")
     run(SCRIPT, writer, reader, registry.url)
 
 

@@ -25,6 +25,7 @@ from cykafka.schemas.framing import SchemaId
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.serde import (
     DESERIALIZER_OPTIONS,
+    MOST_SCHEMA_LEVELS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,
     AsyncBaseSerializer,
@@ -35,6 +36,7 @@ from cykafka.schemas.serde import (
     Read,
     SerializerRules,
     Write,
+    is_shallow,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
@@ -62,7 +64,6 @@ __all__ = [
 # Python reads at least _MOST_LEVELS levels, and then raises RecursionError.
 _SHORT = 200
 _MOST_LEVELS = 100
-_MOST_SCHEMA_LEVELS = 500
 # fastavro would round what has more digits than the writer's schema says.
 _DIGITS = 1_000_000
 
@@ -103,7 +104,7 @@ class _Parsed:
         try:
             for _, part in (*parts, ("", text)):
                 raw = json.loads(part)
-                if not _is_shallow(raw, _MOST_SCHEMA_LEVELS):
+                if not is_shallow(raw, MOST_SCHEMA_LEVELS):
                     raise RecursionError
                 self.schema = fastavro.parse_schema(raw, named_schemas=self._named)
             if parts:  # fastavro's functions know only the names in their schema
@@ -112,10 +113,15 @@ class _Parsed:
                 self.schema = fastavro.parse_schema(whole, named_schemas=self._named)
             if reads:
                 _set_digits(self.schema)
-            for known in self._named.values():
-                for field in known.get("fields", ()):
-                    if "default" in field:
-                        field["default"] = self._default(field["type"], field["default"])
+            fields = [
+                field
+                for known in self._named.values()
+                for field in known.get("fields", ())
+                if "default" in field
+            ]
+            defaults = [self._default(field["type"], field["default"]) for field in fields]
+            for field, value in zip(fields, defaults, strict=True):
+                field["default"] = value
             self._empty: set[str] = set()
             self._check_sizes()
             self.is_recursive = self._has_cycle()
@@ -233,9 +239,9 @@ class _Parsed:
             return {name: self._default(schema["values"], item) for name, item in value.items()}
         if kind in ("record", "error") and isinstance(value, dict):
             return {
-                field["name"]: self._default(field["type"], value[field["name"]])
-                if field["name"] in value
-                else field.get("default")
+                field["name"]: self._default(
+                    field["type"], value.get(field["name"], field.get("default"))
+                )
                 for field in schema["fields"]
             }
         if kind in ("bytes", "fixed") and isinstance(value, str):
@@ -257,15 +263,6 @@ def _set_digits(schema: Any) -> None:
             _set_digits(schema.get(name))
         for field in schema.get("fields", ()):
             _set_digits(field["type"])
-
-
-def _is_shallow(value: Any, most: int) -> bool:
-    """Return whether a value has at most so many levels."""
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return True
-    return most > 0 and all(_is_shallow(item, most - 1) for item in value)
 
 
 def _reader(writer: _Parsed, reader: _Parsed | None, *, names: bool) -> Read:
@@ -296,7 +293,7 @@ def _writer(parsed: _Parsed, *, is_strict: bool, allows_default: bool) -> Write:
 
     def write(value: Any) -> bytes:
         stream = BytesIO()
-        if is_recursive and not _is_shallow(value, _MOST_LEVELS):
+        if is_recursive and not is_shallow(value, _MOST_LEVELS):
             raise ValueError(f"it has more than {_MOST_LEVELS} levels")
         fastavro.schemaless_writer(
             stream, schema, value, strict=is_strict, strict_allow_default=allows_default

@@ -43,6 +43,10 @@ class Cache:
         self._ttl = _FOREVER if ttl is None else ttl
         self._absent_ttl = absent_ttl
         self._entries: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Forget the requests of the parent process's other threads, which do not exist here."""
         self._pending: dict[Hashable, Future[Any]] = {}
         self._lock = Lock()
 
@@ -87,11 +91,6 @@ class Cache:
         self._end(key, mine, value, self._ttl)
         mine.set_result(value)
         return value
-
-    def put(self, key: Hashable, value: Any) -> None:
-        """Store a value."""
-        with self._lock:
-            self._put(key, value, self._ttl)
 
     def clear(self, subject: str | None = None) -> None:
         """Forget all values; or those whose key begins with a subject."""

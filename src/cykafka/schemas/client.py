@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote
 from uuid import UUID
+from weakref import WeakSet
 
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
@@ -58,7 +60,7 @@ class _Caches:
 
 
 class SchemaRegistryClient:
-    """A Schema Registry client. Thread-safe.
+    """A Schema Registry client. Thread-safe, and usable in a forked process.
 
     The client caches schemas by id, GUID and version until it is closed, and sends one request for
     a schema that several threads need. It remembers for 5 seconds, or ``cache.latest.ttl.sec`` if
@@ -103,6 +105,7 @@ class SchemaRegistryClient:
             Cache(capacity, ttl),
             Cache(capacity, absent_ttl=absent),
         )
+        _clients.add(self)
 
     @staticmethod
     def new_client(conf: Mapping[str, Any]) -> SchemaRegistryClient:
@@ -716,6 +719,11 @@ class SchemaRegistryClient:
 
     # -- requests
 
+    def _after_fork(self) -> None:
+        for cache in self._caches.all():
+            cache.after_fork()
+        self._transport.after_fork()
+
     def _fetch(self, cache: Cache, key: Hashable, find: Callable[[], _Value]) -> _Value:
         """Return a cached value, or what `find` requests."""
         self._transport.check_open()
@@ -751,6 +759,17 @@ class SchemaRegistryClient:
     def _forget(self, subject_name: str) -> None:
         for cache in self._caches.all():
             cache.clear(subject_name)
+
+
+_clients: WeakSet[SchemaRegistryClient] = WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class NotKnownError(LookupError):

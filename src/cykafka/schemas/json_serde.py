@@ -21,6 +21,7 @@ from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import SchemaId
 from cykafka.schemas.serde import (
     DESERIALIZER_OPTIONS,
+    MOST_SCHEMA_LEVELS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,
     AsyncBaseSerializer,
@@ -31,6 +32,7 @@ from cykafka.schemas.serde import (
     Read,
     SerializerRules,
     Write,
+    is_shallow,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
@@ -69,21 +71,30 @@ def _loads(data: bytes) -> Any:
     return _decoder.decode(data.decode())
 
 
+def _parsed(text: str) -> Any:
+    schema = json.loads(text)
+    if not is_shallow(schema, MOST_SCHEMA_LEVELS):
+        raise RecursionError
+    return schema
+
+
 def _validator(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
     """Return a validator. Raise UnfitError if the text is not a JSON Schema."""
 
     def retrieve(address: str) -> Any:
         for name, part in parts:
             if address == name or address.endswith("/" + name.lstrip("/")):
-                return json.loads(part)
+                return _parsed(part)
         raise LookupError(f"the schema has no reference {address}")
 
     try:
         # As in confluent_kafka, "format" is a comment.
         return jsonschema_rs.validator_for(
-            json.loads(text), retriever=retrieve, validate_formats=False
+            _parsed(text), retriever=retrieve, validate_formats=False
         )
-    except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError) as error:
+    except RecursionError:
+        raise UnfitError("the schema is nested too deeply") from None
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
         raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
 
 

@@ -43,6 +43,7 @@ from cykafka.serialization import (
 
 __all__ = [
     "DESERIALIZER_OPTIONS",
+    "MOST_SCHEMA_LEVELS",
     "SERIALIZER_OPTIONS",
     "AsyncBaseDeserializer",
     "AsyncBaseSerializer",
@@ -53,6 +54,7 @@ __all__ = [
     "Read",
     "SerializerRules",
     "Write",
+    "is_shallow",
     "schema_of",
 ]
 
@@ -65,6 +67,8 @@ Read: TypeAlias = Callable[[bytes, int], Any]
 
 T = TypeVar("T")
 
+# The libraries compile schemas in C and Rust, where many levels overflow the stack.
+MOST_SCHEMA_LEVELS = 500
 _MOST_REFERENCES = 1000
 # Without a registry any bytes may name a schema.
 _MOST_KNOWN = 10_000
@@ -101,6 +105,15 @@ DESERIALIZER_OPTIONS: Options = {
 _WRITE = ("WRITE", "WRITEREAD")
 _READ = ("READ", "WRITEREAD")
 _MIGRATE = ("UPGRADE", "DOWNGRADE", "UPDOWN")
+
+
+def is_shallow(value: Any, most: int) -> bool:
+    """Return whether a value has at most so many levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return True
+    return most > 0 and all(is_shallow(item, most - 1) for item in value)
 
 
 def schema_of(schema: Any, kind: str) -> Any:

@@ -50,8 +50,11 @@ class Transport:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        import urllib3
-
+        try:
+            import urllib3
+        except ModuleNotFoundError as error:
+            words = f"{error}: pip install 'cykafka[schemas]'"
+            raise ModuleNotFoundError(words, name=error.name) from None
         self._options = options
         split = [urlsplit(url.strip().rstrip("/")) for url in options["url"].split(",")]
         self._urls = [urlunsplit(url._replace(netloc=_host(url.netloc))) for url in split]
@@ -65,14 +68,18 @@ class Transport:
             user = f"{unquote(split[0].username)}:{unquote(split[0].password or '')}"
         if user is not None:
             self._basic = f"Basic {base64.b64encode(user.encode()).decode()}"
-        settings: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             "ssl_context": _tls(options),
             "timeout": options["timeout"],
             "maxsize": _CONNECTIONS,
             # Only redirects: `_respond` retries.
             "retries": urllib3.Retry(None, connect=0, read=0, redirect=3, status=0, other=0),
         }
-        self._pool = _pool(options["proxy"], settings)
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """Use other connections than the parent process."""
+        self._pool = _pool(self._options["proxy"], self._settings)
 
     def close(self) -> None:
         """End the waits between retries, and close the connections that are not in use."""
@@ -181,11 +188,12 @@ class Transport:
             except (LookupError, TypeError, ValueError, AttributeError):
                 pass
         given = content if isinstance(content, dict) else {}
-        code = given.get("error_code", _UNKNOWN)
+        code = given.get("error_code")
+        code = code if isinstance(code, int) else _UNKNOWN
         message = str(given.get("message") or response.reason or "")
         words = f"{status} {message}".strip()
         # Without such a code the path may be wrong, which does not make records bad.
-        if status == 404 and isinstance(code, int) and 40401 <= code <= 40499:
+        if status == 404 and 40401 <= code <= 40499:
             raise SchemaNotFoundError(status, code, message)
         if status in (409, 422):
             raise SchemaRefusedError(

@@ -96,11 +96,6 @@ def _mistakes(
     seen: set[tuple[str, str]],
 ) -> Iterator[str]:  # fmt: skip
     """Yield why `read`, a part of the reader's schema, cannot read `written`."""
-    if isinstance(read, str) and isinstance(written, str) and read not in _PLAIN:
-        if (read, written) in seen:
-            return
-        seen = seen | {(read, written)}
-    read, written = reader.type_of(read), writer.type_of(written)
     if isinstance(written, list):
         for branch in written:
             yield from _mistakes(reader, read, writer, branch, place, seen)
@@ -108,8 +103,14 @@ def _mistakes(
     if isinstance(read, list):
         tried = [list(_mistakes(reader, each, writer, written, place, seen)) for each in read]
         if all(tried):
-            yield f"{place or '/'}: no branch of the reader's union reads {_words(written)}"
+            words = _words(writer.type_of(written))
+            yield f"{place or '/'}: no branch of the reader's union reads {words}"
         return
+    if isinstance(read, str) and isinstance(written, str) and read not in _PLAIN:
+        if (read, written) in seen:
+            return  # a record that contains itself
+        seen = seen | {(read, written)}
+    read, written = reader.type_of(read), writer.type_of(written)
     of_reader, of_writer = _kind(read), _kind(written)
     if of_reader != of_writer:
         if of_writer not in _PROMOTIONS.get(of_reader, ()):

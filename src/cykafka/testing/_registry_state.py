@@ -316,14 +316,17 @@ class RegistryState:
         }
 
     def _references_to(self, subject: str, version: _Version) -> list[int]:
-        return [
-            id
-            for context, schemas in self._schemas.items()
-            for id, schema in schemas.items()
-            for each in schema["references"]
-            if (_name(each["subject"], f":{context}:"), each["version"])
+        """Return the ids of the schemas that refer to a version and are not deleted."""
+        found = {
+            other.id: None
+            for name, of in self._subjects.items()
+            for other in of.versions
+            if not other.is_deleted
+            for each in self._of(name, other)["references"]
+            if (_name(each["subject"], _prefix(name)), each["version"])
             == (subject, version.number)
-        ]
+        }
+        return list(found)
 
     def _check_unused(self, subject: str, versions: list[_Version]) -> None:
         for version in versions:
@@ -456,8 +459,8 @@ class RegistryState:
     ) -> Iterator[dict[str, Any]]:
         """Yield the schemas that a schema refers to, each once, after its own references."""
         for reference in document["references"]:
-            context = f":{_context(subject)}:" if _context(subject) != "." else ""
-            name, number = _name(reference["subject"], context), int(reference["version"])
+            name = _name(reference["subject"], _prefix(subject))
+            number = int(reference["version"])
             if (name, number) in seen:
                 continue
             seen.add((name, number))
@@ -548,6 +551,11 @@ def _name(subject: str, context: str = "") -> str:
 def _context(subject: str) -> str:
     match = _QUALIFIED.fullmatch(subject)
     return match["context"] if match else "."
+
+
+def _prefix(subject: str) -> str:
+    """Return the prefix of other subjects in the same context."""
+    return f":{_context(subject)}:"
 
 
 def _bare(subject: str) -> str:

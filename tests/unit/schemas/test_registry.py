@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
 import ssl
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -130,57 +133,64 @@ def test_tls_with_an_authority_and_a_client_certificate(tmp_path: Path) -> None:
         SchemaRegistryClient(given)
 
 
-class TokenServer:
-    """An OAuth server whose tokens live for some seconds."""
+@contextmanager
+def http_server(respond: Callable[[BaseHTTPRequestHandler, bytes], Any]) -> Iterator[str]:
+    """Serve what a function responds: a status, headers and content. Yields the port."""
 
-    def __init__(self, seconds: float) -> None:
-        self.requests: list[tuple[str, bytes]] = []
-        server = self
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                server.requests.append((self.headers["Authorization"], body))
-                content = b'{"access_token": "to.ken", "expires_in": %f}' % seconds
-                self.send_response(200 if b"scope=all" in body else 400)
-                self.end_headers()
-                self.wfile.write(content if b"scope=all" in body else b"{}")
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, headers, content = respond(self, body)
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
 
-            def log_message(self, *_: Any) -> None:
-                pass
+        do_POST = do_GET
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://user:pass-word@localhost:{self._server.server_port}/token"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,)).start()
+        def log_message(self, *_: Any) -> None:
+            pass
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.mark.parametrize(("seconds", "tokens"), [(3600.0, 1), (0.0, 3)])
 def test_tokens_of_an_oauth_server_are_renewed(seconds: float, tokens: int) -> None:
-    server = TokenServer(seconds)
-    try:
-        with SchemaRegistry(token="to.ken") as registry:
-            conf = {
-                "url": registry.url,
-                "bearer.auth.credentials.source": "OAUTHBEARER",
-                "bearer.auth.client.id": "ada",
-                "bearer.auth.client.secret": "pass-word",
-                "bearer.auth.scope": "all",
-                "bearer.auth.issuer.endpoint.url": server.url,
-            }
-            client = SchemaRegistryClient(conf)
-            for _ in range(3):
-                assert client.get_subjects() == []
-            with pytest.raises(SchemaRegistryError, match="returns no token: 400") as caught:
-                SchemaRegistryClient({**conf, "bearer.auth.scope": "none"}).get_subjects()
-    finally:
-        server.close()
+    requests = []
+
+    def respond(request: BaseHTTPRequestHandler, body: bytes) -> Any:
+        requests.append((request.headers["Authorization"], body))
+        content = b'{"access_token": "to.ken", "expires_in": %f}' % seconds
+        return (200, {}, content) if b"scope=all" in body else (400, {}, b"{}")
+
+    with http_server(respond) as place, SchemaRegistry(token="to.ken") as registry:
+        conf = {
+            "url": registry.url,
+            "bearer.auth.credentials.source": "OAUTHBEARER",
+            "bearer.auth.client.id": "ada",
+            "bearer.auth.client.secret": "pass-word",
+            "bearer.auth.scope": "all",
+            "bearer.auth.issuer.endpoint.url": f"http://user:pass-word@{place}/token",
+        }
+        client = SchemaRegistryClient(conf)
+        for _ in range(3):
+            assert client.get_subjects() == []
+        with pytest.raises(SchemaRegistryError, match="returns no token: 400") as caught:
+            SchemaRegistryClient({**conf, "bearer.auth.scope": "none"}).get_subjects()
 
     basic = f"Basic {base64.b64encode(b'ada:pass-word').decode()}"
-    assert server.requests[:-1] == [(basic, b"grant_type=client_credentials&scope=all")] * tokens
+    assert requests[:-1] == [(basic, b"grant_type=client_credentials&scope=all")] * tokens
     assert caught.value.option == "bearer.auth.issuer.endpoint.url"
     assert "pass-word" not in str(caught.value)
 
@@ -308,6 +318,37 @@ def test_a_closed_client_is_an_error(registry: SchemaRegistry) -> None:
             call()
 
 
+def test_a_forked_process_has_its_own_connections_and_no_pending_requests() -> None:
+    ports, is_slow = [], threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        ports.append(request.client_address[1])
+        if request.path == "/schemas/ids/1" and len(ports) == 2:
+            is_slow.wait(60)
+        return 200, {}, b'{"schema": ""}'
+
+    with http_server(respond) as place, SchemaRegistryClient({"url": f"http://{place}"}) as client:
+        client.get_schema(2)
+        thread = threading.Thread(target=client.get_schema, args=(1,))
+        thread.start()
+        while len(ports) < 2:
+            time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            try:
+                client.get_schema(1)  # the parent's thread requests the same schema
+                os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        is_slow.set()
+        thread.join()
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert ports[0] == ports[1]
+    assert ports[2] != ports[0]
+
+
 # -- options
 
 
@@ -339,6 +380,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"url": "mock://x"}, '"url": expected http'),
         ({"url": "http://[::1"}, '"url": expected http'),
         ({"url": "http://host:abc"}, '"url": expected http'),
+        ({"url": "http://host/?token=secret"}, '"url": expected http'),
         ({"basic.auth.user.info": "secret"}, "expected USER:PASSWORD"),
         ({"basic.auth.user.info": "a:b", "bearer.auth.token": "secret"}, "expected one"),
         ({"timeout": "9" * 5000}, '"timeout": expected a number'),
@@ -376,14 +418,15 @@ def test_references_follow_those_that_they_refer_to(
         registry.add(f"{name}-value", f'"{name}"', references=before)
         before = [{"name": name, "subject": f"{name}-value", "version": 1}]
     top = registry.add("top-value", '"top"', references=before)
-    SchemaRegistryClient({"url": registry.url}).delete_subject("top-value")
+    assert client.get_referenced_by("a-value", 1) == [2]
+    for name in ("top", "c", "b", "a"):
+        client.delete_subject(f"{name}-value")
 
     document = client.document_by_id(top)
 
     assert document.parts == (("a", '"a"'), ("b", '"b"'), ("c", '"c"'))
     assert document.references == (SchemaReference("c", "c-value", 1),)
     assert document.id == top
-    assert client.get_referenced_by("a-value", 1) == [2]
 
 
 def test_only_protobuf_is_requested_in_its_serialized_form(
@@ -422,11 +465,74 @@ def test_rules_are_an_error_that_names_them(
     check_rules(Schema(TEXT, rule_set={"domainRules": [off], "migrationRules": None}))
 
 
-def test_unusable_responses_are_errors(registry: SchemaRegistry) -> None:
-    # The wrong service: its responses are JSON, but not the registry's.
-    with pytest.raises(SchemaRegistryError, match=r"fails .*the address belongs to"):
-        SchemaRegistryClient({"url": f"{registry.url}/subjects?x="}).get_schema(1)
-    assert registry.requests.total() == 1
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [
+        (200, b""),
+        (200, b"<html>"),
+        (200, b"[1, 2]"),
+        (200, b'"schema"'),
+        (200, b'{"schema": "x", "references": [{}]}'),
+        (200, b'{"schema": "x", "references": 5}'),
+        (200, b"[" * 100_000),
+        (200, b"\xff"),
+        (404, b"<html>"),
+        (404, b'{"error_code": "40403"}'),
+        (418, b"[]"),
+    ],
+)
+def test_unusable_responses_are_errors(status: int, content: bytes) -> None:
+    words = r"fails .*the address belongs to"
+    with (
+        http_server(lambda *_: (status, {}, content)) as place,
+        pytest.raises(SchemaRegistryError, match=words) as caught,
+    ):
+        SchemaRegistryClient({"url": f"http://{place}"}).get_schema(1)
+
+    assert type(caught.value) is SchemaRegistryError
+    assert (caught.value.http_status_code, caught.value.error_code) == (status, -1)
+
+
+def test_redirects_keep_the_password_to_the_registry() -> None:
+    seen = []
+
+    def elsewhere(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        seen.append(request.headers["Authorization"])
+        return 200, {}, b'["a"]'
+
+    with http_server(elsewhere) as other:
+        moved = 307, {"Location": f"http://{other}/subjects"}, b""
+        with http_server(lambda *_: moved) as place:
+            conf = {"url": f"http://{place}", "basic.auth.user.info": "ada:secret"}
+            assert SchemaRegistryClient(conf).get_subjects() == ["a"]
+
+    assert seen == [None]
+
+
+def test_requests_go_to_the_proxy() -> None:
+    seen = []
+
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        seen.append((request.path, request.headers["Proxy-Authorization"]))
+        return 200, {"Connection": "close"}, b"[]"
+
+    with http_server(respond) as place:
+        conf = {"url": "http://registry:8081", "proxy": f"http://ada:secret@{place}", **ONCE}
+        client = SchemaRegistryClient(conf)
+        assert client.get_subjects() == []
+    with pytest.raises(SchemaRegistryError, match="does not respond") as caught:
+        client.get_subjects()
+
+    basic = f"Basic {base64.b64encode(b'ada:secret').decode()}"
+    assert seen == [("http://registry:8081/subjects", basic)]
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'cykafka\[schemas\]'"):
+        SchemaRegistryClient({"url": "http://registry:8081"})
 
 
 # -- contexts and GUIDs
@@ -494,7 +600,7 @@ def test_registration_and_lookup(registry: SchemaRegistry, client: SchemaRegistr
     assert client.get_schema_types() == ["AVRO", "JSON", "PROTOBUF"]
     for version in (9, "latest"):
         with pytest.raises(SchemaNotFoundError):
-            client.get_version("none" if version == "latest" else "a/ value", version)  # type: ignore[arg-type]
+            client.get_version("none" if version == "latest" else "a/ value", version)
 
 
 def test_normalized_schemas_differ_in_meaning_only(client: SchemaRegistryClient) -> None:

@@ -180,5 +180,11 @@ def test_schema_is_wrong(registry: MemoryRegistry, schema: str) -> None:
         JSONDeserializer(schema)
 
 
+def test_nested_schema_is_refused(registry: MemoryRegistry) -> None:
+    schema = '{"items":' * 800 + "{}" + "}" * 800
+    with pytest.raises(ValueError, match="nested too deeply"):
+        JSONDeserializer(schema)
+
+
 def test_schema_may_be_true(registry: MemoryRegistry) -> None:
     assert JSONSerializer("true", registry)({"a": 1}, CTX) == HEAD + b'{"a":1}'

@@ -22,7 +22,6 @@ PRIVATE = {
     "_jdf": "Iceberg: the plan whose files it commits",
     "_ensure_initialized": "a JVM in a session of its own, which Ctrl-C does not reach",
     "_parse_datatype_string": "a schema in DDL as a type, before there is a query",
-    "_read_py": "fastavro: its C reader overflows the stack if values nest deeply",
 }
 # The documented methods of named tuples.
 NAMED_TUPLE = {"_asdict", "_fields", "_replace"}
