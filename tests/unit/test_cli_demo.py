@@ -146,7 +146,11 @@ def test_flights_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_flights() -> None:
     source = Input(
-        (default_file(),), BadRecords(False, print, ""), Interrupts(), key_column="tailnum", unpack=True
+        (default_file(),),
+        BadRecords(False, print, ""),
+        Interrupts(),
+        key_column="tailnum",
+        unpack=True,
     )
     chunk = next(source.objects())
 

@@ -76,7 +76,9 @@ class ProtobufFile:
             for index in rest:
                 found = found.nested_types[index]
         except IndexError:
-            raise UnfitError(f"the schema has no message with the indexes {list(indexes)}") from None
+            raise UnfitError(
+                f"the schema has no message with the indexes {list(indexes)}"
+            ) from None
         return GetMessageClass(found)
 
     def indexes_of(self, message: Any) -> list[int]:

@@ -153,7 +153,9 @@ def kind_of_file(path: Path, option: str) -> SchemaKind:
     return kind
 
 
-def read_schema(path: Path, kind: SchemaKind, references: Sequence[SchemaReference] = ()) -> Schema:
+def read_schema(
+    path: Path, kind: SchemaKind, references: Sequence[SchemaReference] = ()
+) -> Schema:
     """Return the schema in a file. Protobuf: a .proto file's text, or a FileDescriptorProto.
 
     Raises
@@ -176,7 +178,12 @@ def read_schema(path: Path, kind: SchemaKind, references: Sequence[SchemaReferen
 
 
 def register(
-    client: SchemaRegistryClient, subject: str, path: Path, schema: Schema, *, normalize: bool = False
+    client: SchemaRegistryClient,
+    subject: str,
+    path: Path,
+    schema: Schema,
+    *,
+    normalize: bool = False,
 ) -> RegisteredSchema:
     """Register a schema that `read_schema` returned.
 

@@ -61,9 +61,9 @@ class ProduceOptions:
         str | None, option("--value-format", group=_FORMAT, metavar="FORMAT")
     ] = None
     """values are JSON to encode as: avro, protobuf, json, or such as '>q', see below"""
-    key_format: Annotated[
-        str | None, option("--key-format", group=_FORMAT, metavar="FORMAT")
-    ] = None
+    key_format: Annotated[str | None, option("--key-format", group=_FORMAT, metavar="FORMAT")] = (
+        None
+    )
     """encode keys likewise"""
     delimiter: Annotated[
         str | None, option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")

@@ -151,7 +151,9 @@ class AvroForm:
             return [self._convert(items, item, f"{at}[{n}]") for n, item in enumerate(given)]
         if kind == "map" and isinstance(given, dict):
             values = schema["values"]
-            return {name: self._convert(values, item, f"{at}.{name}") for name, item in given.items()}
+            return {
+                name: self._convert(values, item, f"{at}.{name}") for name, item in given.items()
+            }
         logical = schema.get("logicalType")
         try:
             if (kind, logical) in _LOGICAL:

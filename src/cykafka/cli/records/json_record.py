@@ -6,8 +6,10 @@
 Keys and values are JSON strings if their bytes are UTF-8, and null if the record has none. Other
 bytes are base64 in ``key_base64`` and ``value_base64``, instead of ``key`` and ``value``. Header
 values follow the same rule. Keys and values that the command has decoded are JSON in ``key`` and
-``value``; JSON null is the text ``null`` in ``value_json``. A record without headers has ``"headers": []``. A timestamp is in ms
-since the epoch, or null if the record has none.
+``value``; JSON null is the text ``null`` in ``value_json``.
+
+A record without headers has ``"headers": []``. A timestamp is in ms since the epoch, or null if the
+record has none.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ __all__ = [
 
 Headers = list[tuple[str, bytes | None]]
 Kind: TypeAlias = Literal["text", "base64", "json"]
-"""How bytes are shown: as text if they are UTF-8, always as base64, or as the JSON that they are."""
+"""How lines show bytes: as text if they are UTF-8, always as base64, or as the JSON they are."""
 
 _MEMBERS = {
     "topic",
@@ -180,11 +182,17 @@ class Writers(NamedTuple):
         ValueError
             A text is not JSON, or a writer raises.
         """
-        for name, write in (("key", self.key), ("value", self.value)):
-            text = getattr(parts, name)
-            if write is not None and text is not None and (text or not skips_empty):
-                parts = parts._replace(**{name: _written(name, write, parse(text))})
-        return parts
+
+        def of(
+            name: str, write: Callable[[Any], bytes] | None, text: bytes | None
+        ) -> bytes | None:
+            if write is None or text is None or (skips_empty and not text):
+                return text
+            return _written(name, write, parse(text))
+
+        return parts._replace(
+            key=of("key", self.key, parts.key), value=of("value", self.value, parts.value)
+        )
 
 
 def _written(name: str, write: Callable[[Any], bytes], value: Any) -> bytes:
@@ -268,7 +276,7 @@ def _data(
     given = [each for each in (name, f"{name}_base64", f"{name}_json") if each in members]
     if len(given) > 1:
         raise ValueError(f"both {given[0]} and {given[1]}")
-    value = members[given[0]] if given else None
+    value: Any = members[given[0]] if given else None
     if given == [f"{name}_base64"]:
         try:
             return b64decode(value, validate=True)

@@ -82,6 +82,3 @@ class Pack:
             return self._struct.pack(*values) + text.encode()
         except (struct.error, OverflowError) as error:
             raise ValueError(f"{self._text}: {error}") from None
-
-
-

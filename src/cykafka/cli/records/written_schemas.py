@@ -39,8 +39,7 @@ class SchemaOptions:
     schema: Annotated[str | None, option("--schema", group=_GROUP, metavar="FILE")] = None
     """register this schema of the values; FILE#MESSAGE chooses a message of Protobuf"""
     subject: Annotated[str | None, option("--subject", group=_GROUP, metavar="SUBJECT")] = None
-    """the subject of the values' schema (default: TOPIC-value); without --schema, values get its
-    latest version, or that of SUBJECT:VERSION"""
+    """the subject of the values' schema, or SUBJECT:VERSION (default: TOPIC-value, its latest)"""
     key_schema: Annotated[str | None, option("--key-schema", group=_GROUP, metavar="FILE")] = None
     """register this schema of the keys"""
     key_subject: Annotated[
@@ -76,10 +75,13 @@ def open_writers(
     key, value = forms
     _check("key", key, options)
     _check("value", value, options)
-    needing = [
-        form for form in (key, value) if form is not None and _needs_schema(form, options)
-    ]
+    needing = [form for form in (key, value) if form is not None and _needs_schema(form, options)]
     if not needing:
+        if url is not None:
+            raise UsageError(
+                "--schema-registry needs --value-format avro or protobuf, or json with --schema "
+                "or --subject"
+            )
         made = [form and writer(form, None, None) for form in (key, value)]
         return Writers(*made) if any(made) else None
     client = open_registry(settings, url, needing[0].option)
@@ -101,8 +103,10 @@ def _check(part: Part, form: ValueFormat | None, options: SchemaOptions) -> None
     if options.of(part) != (None, None) and (
         form is None or form.name not in ("avro", "protobuf", "json")
     ):
-        flag = "--schema and --subject need" if part == "value" else (
-            "--key-schema and --key-subject need"
+        flag = (
+            "--schema and --subject need"
+            if part == "value"
+            else ("--key-schema and --key-subject need")
         )
         raise UsageError(f"{flag} --{part}-format avro, protobuf or json")
 
@@ -127,9 +131,7 @@ def _document(
             found = register(client, name, path, read_schema(path, kind))
             document = client.document(found.schema, found.schema_id, name)
     if document.form != kind:
-        raise UsageError(
-            f"{form.option}: the schema of subject {name} is {document.form}"
-        )
+        raise UsageError(f"{form.option}: the schema of subject {name} is {document.form}")
     return document, message
 
 
