@@ -46,9 +46,7 @@ schemas = App(
 SettingsOptions = Annotated[Settings | None, Parameter(name="*")]
 Type = Annotated[
     SchemaKind | None,
-    plain(
-        name="--type", help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"
-    ),
+    plain("--type", help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"),
 ]
 References = Annotated[
     tuple[str, ...],

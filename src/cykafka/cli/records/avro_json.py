@@ -19,11 +19,13 @@ import fastavro
 
 from cykafka.cli.records.plain_json import FLOATS
 from cykafka.internal import did_you_mean
+from cykafka.schemas.document import UnfitError
 
 __all__ = ["AvroForm", "name_branches"]
 
 _NUMBERS = count()
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_COMPLEX = {"record", "error", "enum", "fixed", "array", "map"}
 _RANGES = {"int": 1 << 31, "long": 1 << 63}
 
 
@@ -36,13 +38,13 @@ def name_branches(text: str) -> str:
 
     Raises
     ------
-    ValueError
-        The text is not JSON, or not a schema.
+    UnfitError
+        The text is not an Avro schema.
     """
     try:
         return json.dumps(_named(json.loads(text), ""))
-    except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the schema is not one of Avro: {error!r}") from None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise UnfitError(f"it is not an Avro schema: {error!r}") from None
 
 
 def _named(schema: Any, space: str) -> Any:
@@ -64,7 +66,7 @@ def _named(schema: Any, space: str) -> Any:
         made["name"] = name
         made.pop("namespace", None)
     for key in ("type", "items", "values"):
-        if key in schema and schema[key] not in ("record", "error", "enum", "fixed"):
+        if key in schema and not (isinstance(schema[key], str) and schema[key] in _COMPLEX):
             made[key] = _named(schema[key], space)
     if "fields" in schema:
         made["fields"] = [
@@ -114,7 +116,7 @@ class AvroForm:
 
     Raises
     ------
-    ValueError
+    UnfitError
         A text is not an Avro schema.
     """
 
@@ -123,8 +125,8 @@ class AvroForm:
         try:
             for text in texts:
                 self._schema = fastavro.parse_schema(json.loads(text), named_schemas=self._types)
-        except (fastavro.schema.SchemaParseException, LookupError, TypeError) as error:
-            raise ValueError(f"the schema is not one of Avro: {error}") from None
+        except (fastavro.schema.SchemaParseException, ValueError, LookupError, TypeError) as error:
+            raise UnfitError(f"it is not an Avro schema: {error!r}") from None
 
     def value(self, given: Any) -> Any:
         """Return the value for fastavro.

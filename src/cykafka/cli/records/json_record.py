@@ -8,8 +8,8 @@ bytes are base64 in ``key_base64`` and ``value_base64``, instead of ``key`` and 
 values follow the same rule. Keys and values that the command has decoded are JSON in ``key`` and
 ``value``; JSON null is the text ``null`` in ``value_json``.
 
-A record without headers has ``"headers": []``. A timestamp is in ms since the epoch, or null if the
-record has none.
+A record without headers has ``"headers": []``. A timestamp is in ms since the epoch, or null if
+the record has none.
 """
 
 from __future__ import annotations
