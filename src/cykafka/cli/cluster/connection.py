@@ -99,8 +99,8 @@ class Settings:
             negative=(),
             metavar="KEY=VALUE",
             show_default=False,
-            help="a librdkafka property, such as security.protocol=SSL, or one of Schema Registry, "
-            "such as schema.registry.ssl.ca.location=ca.pem; repeatable. "
+            help="a librdkafka property, such as security.protocol=SSL, or one of Schema "
+            "Registry, such as schema.registry.ssl.ca.location=ca.pem; repeatable. "
             "For passwords use @FILE or env:NAME as the value: other users can see the command.",
         ),
     ] = ()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from cykafka.cli.cluster.connection import GROUP, Settings
 from cykafka.cli.cluster.profiles import read_text
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from cykafka.schemas.schema import RegisteredSchema, Schema, SchemaReference
 
 __all__ = [
+    "HOW_TO_NAME",
+    "Registry",
     "SchemaKind",
     "Url",
     "kind_of_file",
-    "open_registry",
     "parse_version",
     "read_schema",
     "register",
@@ -48,6 +49,11 @@ Url = Annotated[
 """The option with the address."""
 
 _PREFIX = "schema.registry."
+HOW_TO_NAME = (
+    f"use --schema-registry URL, the property {_PREFIX}url, or the variable "
+    "CYKAFKA_SCHEMA_REGISTRY_URL"
+)
+_INSTALL = "pip install 'cykafka[schemas]'"
 _SUFFIXES: dict[str, SchemaKind] = {
     ".avsc": "avro",
     ".desc": "protobuf",
@@ -82,45 +88,74 @@ def using_schemas(what: str) -> Iterator[None]:
     except ImportError as error:
         if error.name is not None and error.name.startswith("cykafka"):
             raise
-        raise UsageError(
-            f"{what} needs more libraries ({error.name}): pip install 'cykafka[schemas]'"
-        ) from None
+        words = str(error)
+        hint = "" if _INSTALL in words else f": {_INSTALL}"
+        raise UsageError(f"{what}: {words}{hint}") from None
     except (SchemaRegistryError, UnfitError) as error:
         raise Failed(f"{what}: {error}") from error
 
 
-def open_registry(settings: Settings, url: str | None, what: str) -> SchemaRegistryClient:
-    """Return a client of the registry that the options name.
+class Registry:
+    """Schema Registry as the options name it. The first use opens the client.
 
     Parameters
     ----------
     settings : Settings
     url : str or None
         The option ``--schema-registry``, which takes precedence.
-    what : str
-        What needs the registry, for the error.
 
     Raises
     ------
     UsageError
-        No registry is named, or an option is wrong.
+        A file with properties is not valid.
     """
-    options = {"timeout": str(settings.timeout), **settings.registry()}
-    if url is not None:
-        options["url"] = url
-    if not options.get("url"):
-        raise UsageError(
-            f"{what} needs Schema Registry: use --schema-registry URL, the property "
-            f"{_PREFIX}url, or the variable CYKAFKA_SCHEMA_REGISTRY_URL"
-        )
-    from cykafka.schemas.options import mistakes
 
-    if found := mistakes(options):
-        raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
-    with using_schemas(what):
-        from cykafka.schemas.client import SchemaRegistryClient
+    def __init__(self, settings: Settings, url: str | None) -> None:
+        self._options = {"timeout": str(settings.timeout), **settings.registry()}
+        if url is not None:
+            self._options["url"] = url
+        self._client: SchemaRegistryClient | None = None
 
-        return SchemaRegistryClient(options)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether any place has the registry's address."""
+        return bool(self._options.get("url"))
+
+    def client(self, what: str) -> SchemaRegistryClient:
+        """Return the client.
+
+        Parameters
+        ----------
+        what : str
+            What needs it, for the errors.
+
+        Raises
+        ------
+        UsageError
+            No registry is named, an option is wrong, or a library is missing.
+        """
+        if self._client is None:
+            self._client = self._open(what)
+        return self._client
+
+    def _open(self, what: str) -> SchemaRegistryClient:
+        if not self.is_named:
+            raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
+        from cykafka.schemas.options import mistakes
+
+        if found := mistakes(self._options):
+            raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
+        with using_schemas(what):
+            from cykafka.schemas.client import SchemaRegistryClient
+
+            return SchemaRegistryClient(self._options)
 
 
 def parse_version(text: str) -> tuple[str, int | Literal["latest"] | None]:

@@ -7,7 +7,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cykafka import Consumer, KafkaError, MessageBatch, ShareConsumer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
-from cykafka.cli.cluster.registry import Url, open_registry
+from cykafka.cli.cluster.registry import Registry, Url
 from cykafka.cli.records import line_formats
 from cykafka.cli.records.bad_records import BadRecord, BadRecords
 from cykafka.cli.records.decoding import Decoder
@@ -129,14 +129,22 @@ def consume(
     topics : str
         the topics; with -G, one that begins with ^ is a regular expression
     """
-    options = options or ConsumeOptions()
+    options, connection = options or ConsumeOptions(), connection or Connection()
     _check_groups(options)
+    _check_formats(options, schema_registry)
+    with Registry(connection, schema_registry) as registry:
+        return _consume(topics, options, connection, registry)
+
+
+def _consume(
+    topics: Sequence[str], options: ConsumeOptions, connection: Connection, registry: Registry
+) -> int:
     start, until = _places(options)
     form, terminator = _format(options)
-    decoder = _decoder(options, schema_registry, connection or Connection())
+    decoder = _decoder(options, registry)
     wanted = _partitions(options)
     defaults = {} if options.share_group else {"auto.offset.reset": "earliest"}
-    brokers = (connection or Connection()).brokers(defaults)
+    brokers = connection.brokers(defaults)
     limits = _Limits(
         options.count,
         None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
@@ -182,7 +190,6 @@ def consume(
         # The last commit and the close share the timeout.
         spent = 0 if finished_at is None else time.monotonic() - finished_at
         consumer.close(max(brokers.timeout - spent, 0))
-        decoder.close()
     if not options.quiet:
         bad = decoder.bad.count
         skipped = f"; {counted(bad, 'bad record')} skipped" if bad else ""
@@ -222,6 +229,19 @@ def _check_groups(options: ConsumeOptions) -> None:
         raise UsageError(
             "--share-group cannot be combined with -k: the group would lose the other records"
         )
+
+
+def _check_formats(options: ConsumeOptions, url: str | None) -> None:
+    """Refuse options that have no meaning with the formats of keys and values."""
+    names = {form.name for form in _forms(options) if form is not None}
+    if options.skip_bad and not names:
+        raise UsageError("--skip-bad needs --value-format or --key-format")
+    if url is not None and names.isdisjoint(("avro", "protobuf", "json")):
+        raise UsageError(
+            "--schema-registry needs --value-format or --key-format avro, protobuf or json"
+        )
+    if options.hex and names:
+        raise UsageError("--hex shows bytes: remove --value-format and --key-format")
 
 
 def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
@@ -277,8 +297,6 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
     if options.json + options.hex + (options.format is not None) > 1:
         raise UsageError("use only one of --json, --hex and --format")
     plain = options.delimiter is None and options.key_delimiter is None
-    if options.hex and (options.value_format or options.key_format):
-        raise UsageError("--hex shows bytes: remove --value-format and --key-format")
     if options.json or options.hex or options.format is not None:
         if not plain:
             raise UsageError("-D and -K cannot be combined with --json, --hex or --format")
@@ -305,22 +323,11 @@ def _forms(options: ConsumeOptions) -> tuple[ValueFormat | None, ValueFormat | N
     return ValueFormat.parse("key", key), ValueFormat.parse("value", value)
 
 
-def _decoder(options: ConsumeOptions, url: str | None, connection: Connection) -> Decoder:
-    """Return what decodes the records, without a connection to the registry yet."""
+def _decoder(options: ConsumeOptions, registry: Registry) -> Decoder:
+    """Return what decodes the records. This does not connect to the registry yet."""
     bad = BadRecords(options.skip_bad, _warn, "; --skip-bad skips such records")
-    forms = _forms(options)
-    if forms == (None, None) and (url is not None or options.skip_bad):
-        flag = "--skip-bad" if url is None else "--schema-registry"
-        raise UsageError(f"{flag} needs --value-format or --key-format")
-    client = None
-    needing = [form for form in forms if form is not None and form.needs_registry]
-    json = [form for form in forms if form is not None and form.name == "json"]
-    if needing:
-        client = open_registry(connection, url, needing[0].option)
-    elif json and (url is not None or connection.registry().get("url")):
-        client = open_registry(connection, url, json[0].option)
-    key, value = (form and reader(form, client) for form in forms)
-    return Decoder(key, value, bad, client)
+    key, value = (form and reader(form, registry) for form in _forms(options))
+    return Decoder(key, value, bad)
 
 
 def _known(

@@ -14,7 +14,7 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 
 from cykafka import KafkaException
 from cykafka.cli.cluster.connection import Connection, ConnectionOptions
-from cykafka.cli.cluster.registry import Url
+from cykafka.cli.cluster.registry import Registry, Url
 from cykafka.cli.records.bad_records import BadRecords
 from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers, Parts, Writers
@@ -142,17 +142,29 @@ def produce(
     files : Path
         files to read in turn; - is standard input (default: standard input)
     """
-    options = options or ProduceOptions()
+    options, connection = options or ProduceOptions(), connection or Connection()
+    schemas = schemas or SchemaOptions()
     _check(options)
-    forms = _forms(options)
+    _check_formats(options, schemas, schema_registry)
+    with Registry(connection, schema_registry) as registry:
+        return _produce(topic, files, options, schemas, connection, registry)
+
+
+def _produce(
+    topic: str,
+    files: tuple[Path, ...],
+    options: ProduceOptions,
+    schemas: SchemaOptions,
+    connection: Connection,
+    registry: Registry,
+) -> int:
     compression = {} if options.compression is None else {"compression.type": options.compression}
-    connection = connection or Connection()
     brokers = connection.brokers()
     if brokers.config.get("transactional.id"):
         raise UsageError(
             "transactional.id: this command does not use transactions; remove the property"
         )
-    writers = open_writers(topic, forms, schemas or SchemaOptions(), connection, schema_registry)
+    writers = open_writers(topic, _forms(options), schemas, registry)
     overrides = _overrides(options, writers)
     interrupts = Interrupts()
     bad = BadRecords(
@@ -221,12 +233,20 @@ def _check(options: ProduceOptions) -> None:
         raise UsageError("-k is the key of all records; remove --key-delimiter or --key-column")
 
 
+def _check_formats(options: ProduceOptions, schemas: SchemaOptions, url: str | None) -> None:
+    forms = [form for form in _forms(options) if form is not None]
+    if options.csv and forms:
+        raise UsageError("--csv has only texts: remove --value-format and --key-format")
+    if url is not None and not any(schemas.needs_registry(form) for form in forms):
+        raise UsageError(
+            "--schema-registry needs --value-format or --key-format avro or protobuf, or json "
+            "with --schema or --subject"
+        )
+
+
 def _forms(options: ProduceOptions) -> tuple[ValueFormat | None, ValueFormat | None]:
     key, value = options.key_format, options.value_format
-    forms = ValueFormat.parse("key", key), ValueFormat.parse("value", value)
-    if options.csv and forms != (None, None):
-        raise UsageError("--csv has only texts: remove --value-format and --key-format")
-    return forms
+    return ValueFormat.parse("key", key), ValueFormat.parse("value", value)
 
 
 def _delimiter(name: str, text: str | None) -> bytes | None:

@@ -11,10 +11,10 @@ from cyclopts import App, Parameter
 from cykafka.cli.cluster.administration import Json, Outcomes, select
 from cykafka.cli.cluster.connection import Settings
 from cykafka.cli.cluster.registry import (
+    Registry,
     SchemaKind,
     Url,
     kind_of_file,
-    open_registry,
     parse_version,
     read_schema,
     using_schemas,
@@ -79,8 +79,9 @@ def list_(
     rows = []
     with (
         using_schemas("cykafka schemas"),
-        open_registry(settings or Settings(), schema_registry, "cykafka schemas") as client,
+        Registry(settings or Settings(), schema_registry) as registry,
     ):
+        client = registry.client("cykafka schemas")
         from cykafka.schemas.error import SchemaNotFoundError
 
         for subject in select(patterns, sorted(client.get_subjects()), "subject"):
@@ -112,8 +113,9 @@ def show_(
     """
     with (
         using_schemas(f"schema {schema}"),
-        open_registry(settings or Settings(), schema_registry, "cykafka schemas") as client,
+        Registry(settings or Settings(), schema_registry) as registry,
     ):
+        client = registry.client("cykafka schemas")
         if schema.isascii() and schema.isdigit():
             number: int | None = int(schema)
             found = client.get_schema(int(schema))
@@ -157,8 +159,9 @@ def register(
     schema = _read(file, type_, reference)
     with (
         using_schemas(f"cannot register {file}"),
-        open_registry(settings or Settings(), schema_registry, "cykafka schemas") as client,
+        Registry(settings or Settings(), schema_registry) as registry,
     ):
+        client = registry.client("cykafka schemas")
         found = register_file(client, subject, file, schema, normalize=normalize)
         version = found.version
         if version is None:  # older registries respond with the id alone
@@ -196,8 +199,9 @@ def check(
     name, version = parse_version(subject)
     with (
         using_schemas(f"cannot check {file}"),
-        open_registry(settings or Settings(), schema_registry, "cykafka schemas") as client,
+        Registry(settings or Settings(), schema_registry) as registry,
     ):
+        client = registry.client("cykafka schemas")
         reasons = client.find_incompatibilities(name, schema, version, normalize)
     if json:
         print(json_line({"subject": subject, "compatible": not reasons, "reasons": reasons}))

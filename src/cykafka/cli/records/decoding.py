@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from cykafka import MessageBatch
 from cykafka.cli.records.bad_records import BadRecord, BadRecords
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.value_formats import Reader
-
-if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
 
 __all__ = ["DecodedBatch", "Decoder"]
 
@@ -57,26 +53,12 @@ class Decoder:
         None leaves the bytes as they are.
     bad : BadRecords
         Counts the records that cannot be decoded.
-    client : SchemaRegistryClient, optional
-        The readers' client, which `close` closes.
     """
 
-    def __init__(
-        self,
-        key: Reader | None,
-        value: Reader | None,
-        bad: BadRecords,
-        client: SchemaRegistryClient | None = None,
-    ) -> None:
+    def __init__(self, key: Reader | None, value: Reader | None, bad: BadRecords) -> None:
         self._key = key
         self._value = value
         self.bad = bad
-        self._client = client
-
-    def close(self) -> None:
-        """Close the registry's client."""
-        if self._client is not None:
-            self._client.close()
 
     @property
     def is_needed(self) -> bool:

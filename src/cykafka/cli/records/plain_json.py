@@ -21,21 +21,26 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-__all__ = ["FLOATS", "to_json"]
+__all__ = ["FLOATS", "strict_json", "to_json"]
 
 FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def to_json(value: Any) -> bytes:
-    """Return a value as JSON on one line.
+def strict_json(value: Any) -> bytes:
+    """Return the value of parsed JSON as JSON on one line.
 
     Raises
     ------
     ValueError
-        A text contains half of a surrogate pair.
+        A text contains half of a surrogate pair, or a number is beyond a double.
     RecursionError
         The value is nested too deeply.
     """
+    return _encode(value).encode()
+
+
+def to_json(value: Any) -> bytes:
+    """Return a decoded value as JSON on one line. Raises as above, but for numbers."""
     try:
         text = _encode(value)
     except ValueError:

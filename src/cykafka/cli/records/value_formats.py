@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from cykafka.cli.cluster.registry import using_schemas
+from cykafka.cli.cluster.registry import HOW_TO_NAME, Registry, using_schemas
 from cykafka.cli.records.json_record import Headers, Kind, parse
 from cykafka.cli.records.packing import PACK_HELP, Pack
-from cykafka.cli.records.plain_json import to_json
+from cykafka.cli.records.plain_json import strict_json, to_json
 from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
@@ -87,32 +87,32 @@ class ValueFormat(NamedTuple):
 # -- reading
 
 
-def reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def reader(form: ValueFormat, registry: Registry) -> Reader:
     """Return what reads a format.
 
     Parameters
     ----------
     form : ValueFormat
-    client : SchemaRegistryClient or None
-        Needed for ``avro`` and ``protobuf``, and for ``json`` with schemas.
+    registry : Registry
+        Used by ``avro`` and ``protobuf``, and by ``json`` for values that name schemas.
 
     Raises
     ------
     UsageError
-        A library is missing.
+        No registry is named, an option is wrong, or a library is missing.
     """
     if form.pack is not None:
         pack = form.pack
         return lambda data, topic, headers: to_json(pack.read(data))
     with using_schemas(form.option):
-        return _READERS[form.name](form, client)
+        return _READERS[form.name](form, registry)
 
 
-def _bytes_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def _bytes_reader(form: ValueFormat, registry: Registry) -> Reader:
     return lambda data, topic, headers: data
 
 
-def _string_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def _string_reader(form: ValueFormat, registry: Registry) -> Reader:
     def read(data: bytes, topic: str, headers: Headers | None) -> bytes:
         data.decode()
         return data
@@ -120,22 +120,29 @@ def _string_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Re
     return read
 
 
-def _json_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def _json_reader(form: ValueFormat, registry: Registry) -> Reader:
     """Return what reads JSON. The first byte tells whether a value names a schema."""
     framed: Reader | None = None
-    if client is not None:
-        from cykafka.schemas.json_serde import JSONDeserializer
-
-        framed = _reader_of(form, JSONDeserializer(None, None, client, _TOPIC))
 
     def read(data: bytes, topic: str, headers: Headers | None) -> bytes:
+        nonlocal framed
         if data[:1] != b"\0" and not _has_schema_header(form, headers):
-            return to_json(parse(data))
+            return strict_json(parse(data))
         if framed is None:
-            raise ValueError(f"the {form.part} names a schema: --schema-registry URL is missing")
+            if not registry.is_named:
+                raise ValueError(f"it names a schema in Schema Registry: {HOW_TO_NAME}")
+            framed = _json_schema_reader(form, registry)
         return framed(data, topic, headers)
 
     return read
+
+
+def _json_schema_reader(form: ValueFormat, registry: Registry) -> Reader:
+    with using_schemas(form.option):
+        from cykafka.schemas.json_serde import JSONDeserializer
+
+        deserializer = JSONDeserializer(None, None, registry.client(form.option), _TOPIC)
+    return _reader_of(form, deserializer, strict_json)
 
 
 def _has_schema_header(form: ValueFormat, headers: Headers | None) -> bool:
@@ -143,19 +150,20 @@ def _has_schema_header(form: ValueFormat, headers: Headers | None) -> bool:
     return any(key == name for key, _ in headers or ())
 
 
-def _avro_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def _avro_reader(form: ValueFormat, registry: Registry) -> Reader:
     from cykafka.schemas.avro_serde import AvroDeserializer
 
-    return _reader_of(form, AvroDeserializer(_NamedBranches(client), conf=_TOPIC))
+    client = _NamedBranches(registry.client(form.option))
+    return _reader_of(form, AvroDeserializer(client, conf=_TOPIC), to_json)
 
 
-def _protobuf_reader(form: ValueFormat, client: SchemaRegistryClient | None) -> Reader:
+def _protobuf_reader(form: ValueFormat, registry: Registry) -> Reader:
     from google.protobuf.json_format import MessageToDict
 
     from cykafka.schemas.framing import SchemaId, schema_header
     from cykafka.schemas.protobuf_files import ProtobufFile
 
-    assert client is not None
+    client = registry.client(form.option)
     files: dict[int | UUID | None, ProtobufFile] = {}
     field = _PARTS[form.part]
 
@@ -192,12 +200,14 @@ _READERS = {
 _TOPIC = {"subject.name.strategy.type": "TOPIC"}
 
 
-def _reader_of(form: ValueFormat, deserializer: Callable[..., Any]) -> Reader:
+def _reader_of(
+    form: ValueFormat, deserializer: Callable[..., Any], encode: Callable[[Any], bytes]
+) -> Reader:
     field = _PARTS[form.part]
 
     def read(data: bytes, topic: str, headers: Headers | None) -> bytes:
         with _faults():
-            return to_json(deserializer(data, SerializationContext(topic, field, headers)))  # type: ignore[arg-type]
+            return encode(deserializer(data, SerializationContext(topic, field, headers)))  # type: ignore[arg-type]
 
     return read
 
@@ -292,8 +302,12 @@ def _with_names(schema: Schema) -> Schema:
 # -- writing
 
 
-def writer(form: ValueFormat, client: SchemaRegistryClient | None, document: Document | None,
-           message: str = "") -> Writer | None:  # fmt: skip
+def writer(
+    form: ValueFormat,
+    client: SchemaRegistryClient | None = None,
+    document: Document | None = None,
+    message: str = "",
+) -> Writer | None:
     """Return what writes a format; None for bytes and texts, which are sent as they are.
 
     Parameters
@@ -316,7 +330,7 @@ def writer(form: ValueFormat, client: SchemaRegistryClient | None, document: Doc
     if form.pack is not None:
         return form.pack.write
     if document is None:
-        return to_json
+        return strict_json
     assert client is not None
     with using_schemas(form.option):
         if form.name == "protobuf":

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Group
 
-from cykafka.cli.cluster.connection import Settings
 from cykafka.cli.cluster.registry import (
+    Registry,
     SchemaKind,
-    open_registry,
     parse_version,
     read_schema,
     register,
     using_schemas,
 )
 from cykafka.cli.records.json_record import Writers
-from cykafka.cli.records.value_formats import Part, ValueFormat, writer
+from cykafka.cli.records.value_formats import Part, ValueFormat, Writer, writer
 from cykafka.cli.terminal.failures import UsageError
 from cykafka.cli.terminal.parameters import option
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["SchemaOptions", "open_writers"]
 
 _GROUP = Group("Schemas", sort_key=4)
+_PARTS: tuple[Part, Part] = ("key", "value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +52,28 @@ class SchemaOptions:
             return self.key_schema, self.key_subject
         return self.schema, self.subject
 
+    def needs_registry(self, form: ValueFormat) -> bool:
+        """Whether keys or values with a format get a schema from the registry."""
+        return form.needs_registry or self.of(form.part) != (None, None)
+
 
 def open_writers(
     topic: str,
-    forms: Iterable[ValueFormat | None],
+    forms: tuple[ValueFormat | None, ValueFormat | None],
     options: SchemaOptions,
-    settings: Settings,
-    url: str | None,
+    registry: Registry,
 ) -> Writers | None:
     """Return what encodes keys and values; None if all bytes are sent as they are.
 
     This registers the schemas that the options name.
+
+    Parameters
+    ----------
+    topic : str
+    forms : pair of ValueFormat or None
+        The formats of keys and of values.
+    options : SchemaOptions
+    registry : Registry
 
     Raises
     ------
@@ -72,43 +82,24 @@ def open_writers(
     Failed
         The registry does not respond or refuses a schema.
     """
-    key, value = forms
-    _check("key", key, options)
-    _check("value", value, options)
-    needing = [form for form in (key, value) if form is not None and _needs_schema(form, options)]
-    if not needing:
-        if url is not None:
-            raise UsageError(
-                "--schema-registry needs --value-format avro or protobuf, or json with --schema "
-                "or --subject"
-            )
-        made = [form and writer(form, None, None) for form in (key, value)]
-        return Writers(*made) if any(made) else None
-    client = open_registry(settings, url, needing[0].option)
-    made = []
-    for form in (key, value):
-        if form is None or form not in needing:
-            made.append(form and writer(form, client, None))
-            continue
-        document, message = _document(client, topic, form, options)
-        made.append(writer(form, client, document, message))
-    return Writers(*made)
-
-
-def _needs_schema(form: ValueFormat, options: SchemaOptions) -> bool:
-    return form.needs_registry or options.of(form.part) != (None, None)
+    made: list[Writer | None] = []
+    for part, form in zip(_PARTS, forms, strict=True):
+        _check(part, form, options)
+        if form is None:
+            made.append(None)
+        elif options.needs_registry(form):
+            client = registry.client(form.option)
+            made.append(writer(form, client, *_document(client, topic, form, options)))
+        else:
+            made.append(writer(form))
+    return Writers(*made) if any(made) else None
 
 
 def _check(part: Part, form: ValueFormat | None, options: SchemaOptions) -> None:
-    if options.of(part) != (None, None) and (
-        form is None or form.name not in ("avro", "protobuf", "json")
-    ):
-        flag = (
-            "--schema and --subject need"
-            if part == "value"
-            else ("--key-schema and --key-subject need")
-        )
-        raise UsageError(f"{flag} --{part}-format avro, protobuf or json")
+    has_schema = form is not None and form.name in ("avro", "protobuf", "json")
+    if options.of(part) != (None, None) and not has_schema:
+        names = "--schema and --subject" if part == "value" else "--key-schema and --key-subject"
+        raise UsageError(f"{names} need --{part}-format avro, protobuf or json")
 
 
 def _document(
