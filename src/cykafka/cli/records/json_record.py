@@ -188,7 +188,7 @@ class Writers(NamedTuple):
         ) -> bytes | None:
             if write is None or text is None or (skips_empty and not text):
                 return text
-            return _written(name, write, parse(text))
+            return _written(name, lambda given: write(parse(given)), text)
 
         return parts._replace(
             key=of("key", self.key, parts.key), value=of("value", self.value, parts.value)
@@ -286,7 +286,9 @@ def _data(
         if not isinstance(value, str):
             raise ValueError(f"{given[0]}: expected a string with JSON")
         text = value.encode()
-        return text if write is None else _written(name, write, parse(text))
+        if write is None:
+            return text
+        return _written(name, lambda given: write(parse(given)), text)
     if write is None or value is None:
         return to_bytes(name, value)
     return _written(name, write, value)
