@@ -287,19 +287,16 @@ def test_guid_in_a_header_names_the_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("avro", "the type of the schema is JSON, expected AVRO"),
-        ("protobuf", "the type of the schema is JSON, expected PROTOBUF"),
-    ],
+    ("name", "other"), [("avro", "JSON"), ("protobuf", "JSON"), ("json", "AVRO")]
 )
-def test_schema_of_another_type_is_named(name: str, words: str) -> None:
+def test_schema_of_another_type_is_named(name: str, other: str) -> None:
     with SchemaRegistry() as registry, Registry(Settings(), registry.url) as opened:
-        registry.add("c", {"type": "integer"}, "JSON")
+        registry.add("c", {"type": "array", "items": "int"}, other)
+        words = f"the type of the schema is {other}, expected {name.upper()}"
         form = ValueFormat.parse("value", name)
         assert form is not None
         with pytest.raises(ValueError, match=words):
-            reader(form, opened)(b"\0\0\0\0\1\0\0", "t", None)
+            reader(form, opened)(b"\0\0\0\0\1\2", "t", None)
 
 
 # -- bad records

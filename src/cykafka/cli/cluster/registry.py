@@ -82,7 +82,7 @@ def using_schemas(what: str) -> Iterator[None]:
     """
     try:
         from cykafka.schemas.document import UnfitError
-        from cykafka.schemas.error import SchemaRegistryError
+        from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 
         yield
     except ImportError as error:
@@ -91,6 +91,9 @@ def using_schemas(what: str) -> Iterator[None]:
         words = str(error)
         hint = "" if _INSTALL in words else f": {_INSTALL}"
         raise UsageError(f"{what}: {words}{hint}") from None
+    except SchemaNotFoundError as error:
+        words = error.error_message.rstrip(".")
+        raise Failed(f"{what}: {words}; cykafka schemas list shows the subjects") from error
     except (SchemaRegistryError, UnfitError) as error:
         raise Failed(f"{what}: {error}") from error
 

@@ -14,7 +14,13 @@ from cykafka.cli.terminal.failures import Failed
 from cykafka.schemas.document import FORMS, Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.faults import is_fault, shorten_error
-from cykafka.schemas.framing import SchemaId, frame_id, frame_indexes, schema_header
+from cykafka.schemas.framing import (
+    frame_id,
+    frame_indexes,
+    schema_header,
+    split_frame,
+    split_indexes,
+)
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
@@ -43,14 +49,18 @@ def avro_reader(part: str, client: SchemaRegistryClient) -> _Reader:
     """Return what reads Avro. `part` is ``key`` or ``value``."""
     from cykafka.schemas.avro_serde import AvroDeserializer
 
-    return _reader_of(part, AvroDeserializer(_NamedBranches(client), conf=_TOPIC), to_json)
+    return _reader_of(
+        part, AvroDeserializer(_Schemas(client, "AVRO", _with_names), conf=_TOPIC), to_json
+    )
 
 
 def json_reader(part: str, client: SchemaRegistryClient) -> _Reader:
     """Return what reads JSON with schemas."""
     from cykafka.schemas.json_serde import JSONDeserializer
 
-    return _reader_of(part, JSONDeserializer(None, None, client, _TOPIC), strict_json)
+    return _reader_of(
+        part, JSONDeserializer(None, None, _Schemas(client, "JSON"), _TOPIC), strict_json
+    )
 
 
 def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
@@ -59,22 +69,20 @@ def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
 
     from cykafka.schemas.protobuf_files import ProtobufFile
 
-    files: dict[int | UUID | None, ProtobufFile] = {}
+    files: dict[int | UUID, ProtobufFile] = {}
     field = MessageField(part)
 
     def read(data: bytes, topic: str, headers: Headers | None) -> bytes:
         with _faults():
             header = schema_header(SerializationContext(topic, field, headers))  # type: ignore[arg-type]
-            schema_id = SchemaId("PROTOBUF")
-            start = schema_id.read(data if header is None else header)
-            number = schema_id.guid if schema_id.id is None else schema_id.id
-            assert number is not None
+            number, start = split_frame(data if header is None else header)
             if number not in files:
                 document = client.document_by_id(number)
                 _check_type(FORMS[document.form], "PROTOBUF")
                 files[number] = ProtobufFile(document)
             file = files[number]
-            message = file.message_at(schema_id.message_indexes or (0,))
+            indexes, start = split_indexes(data if header is None else header, start)
+            message = file.message_at(indexes)
             return to_json(
                 MessageToDict(
                     message.FromString(data[start if header is None else 0 :]),
@@ -146,36 +154,47 @@ class _OneSchema:
         return self._client.get_version(*arguments)
 
 
-class _NamedBranches:
-    """A registry whose Avro schemas are for `avro_json`.
+class _Schemas:
+    """A registry whose schemas have one type, and may be changed.
 
     Parameters
     ----------
     client : SchemaRegistryClient or _OneSchema
+    kind : str
+        The type, such as AVRO.
+    change : callable, optional
+        Returns the changed schema.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(
+        self, client: Any, kind: str, change: Callable[[Schema], Schema] | None = None
+    ) -> None:
         self._client = client
+        self._kind = kind
+        self._change = change
 
     def get_schema(self, *arguments: Any) -> Schema:
-        return _with_names(self._client.get_schema(*arguments))
+        return self._changed(self._client.get_schema(*arguments))
 
     def get_schema_by_guid(self, *arguments: Any) -> Schema:
-        return _with_names(self._client.get_schema_by_guid(*arguments))
+        return self._changed(self._client.get_schema_by_guid(*arguments))
 
     def get_version(self, *arguments: Any) -> RegisteredSchema:
         found: RegisteredSchema = self._client.get_version(*arguments)
-        return replace(found, schema=_with_names(found.schema))
+        return replace(found, schema=self._changed(found.schema))
 
     def lookup_schema(self, *arguments: Any, **more: Any) -> RegisteredSchema:
         found: RegisteredSchema = self._client.lookup_schema(*arguments, **more)
         return found
 
+    def _changed(self, schema: Schema) -> Schema:
+        _check_type(schema.schema_type, self._kind)
+        return schema if self._change is None else self._change(schema)
+
 
 def _with_names(schema: Schema) -> Schema:
     from cykafka.cli.records.avro_json import name_branches
 
-    _check_type(schema.schema_type, "AVRO")
     return replace(schema, schema_str=name_branches(schema.schema_str))
 
 
@@ -214,7 +233,7 @@ def avro_writer(client: SchemaRegistryClient, document: Document) -> _Writer:
     texts = [text for _, text in document.parts]
     form = AvroForm([name_branches(text) for text in (*texts, document.text)])
     serializer = AvroSerializer(
-        _NamedBranches(_OneSchema(client, document)), None, _first, _conf(document)
+        _Schemas(_OneSchema(client, document), "AVRO", _with_names), None, _first, _conf(document)
     )
 
     def write(value: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Group
 
@@ -18,7 +18,7 @@ from cykafka.cli.cluster.registry import (
 )
 from cykafka.cli.records.json_record import Writers
 from cykafka.cli.records.value_formats import Part, ValueFormat, Writer, writer
-from cykafka.cli.terminal.failures import UsageError
+from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.parameters import option
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _document(
     name, version = parse_version(subject or f"{topic}-{form.part}")
     with using_schemas(form.option):
         if file is None:
-            document = client.document_by_version(name, version or "latest")
+            document = _registered(client, form, name, version or "latest")
         else:
             if version is not None:
                 raise UsageError("a schema in a file has no version: remove :VERSION")
@@ -124,6 +124,21 @@ def _document(
     if document.form != kind:
         raise UsageError(f"{form.option}: the schema of subject {name} is {document.form}")
     return document, message
+
+
+def _registered(
+    client: SchemaRegistryClient, form: ValueFormat, name: str, version: int | Literal["latest"]
+) -> Document:
+    from cykafka.schemas.error import SchemaNotFoundError
+
+    try:
+        return client.document_by_version(name, version)
+    except SchemaNotFoundError as error:
+        dash = "--" if form.part == "value" else "--key-"
+        raise Failed(
+            f"{form.option}: {error.error_message.rstrip('.')}; {dash}schema FILE registers a schema, {dash}subject names "
+            "another subject"
+        ) from error
 
 
 def _without_message(file: str | None, subject: str | None) -> tuple[str | None, str | None, str]:
