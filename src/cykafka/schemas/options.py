@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -146,8 +147,9 @@ def _credentials(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if given[name] is None:
             yield name, f'is missing: "bearer.auth.credentials.source" is {source}'
     function = given["bearer.auth.custom.provider.function"]
-    if function is not None and not callable(function):
-        yield "bearer.auth.custom.provider.function", "expected a function"
+    if function is not None and (not callable(function) or iscoroutinefunction(function)):
+        # The awaited client calls it in a thread, which has no event loop.
+        yield "bearer.auth.custom.provider.function", "expected a function without async"
     for name in _HEADERS:
         # The error of the HTTP library would quote the value.
         if not is_header(given[name]):

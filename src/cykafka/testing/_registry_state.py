@@ -356,7 +356,6 @@ class RegistryState:
         if "version" in request.path:
             # Unlike with registration, a version that does not exist is an error.
             others = [self._version(request)]
-            level = level.removesuffix("_TRANSITIVE")
         else:
             others = self._others(subject, level)
         found = self._conflicts(subject, _document(request.body), others, level, must_judge=True)

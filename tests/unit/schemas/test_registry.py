@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -318,6 +319,7 @@ def test_a_closed_client_is_an_error(registry: SchemaRegistry) -> None:
             call()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_its_own_connections_and_no_pending_requests() -> None:
     ports, is_slow = [], threading.Event()
 
@@ -384,6 +386,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"basic.auth.user.info": "secret"}, "expected USER:PASSWORD"),
         ({"basic.auth.user.info": "a:b", "bearer.auth.token": "secret"}, "expected one"),
         ({"timeout": "9" * 5000}, '"timeout": expected a number'),
+        ({"timeout": True}, '"timeout": expected a number'),
         ({"max.retries": 1.5}, '"max.retries": expected a whole number'),
         ({"bearer.auth.token": "secret\n"}, '"bearer.auth.token": expected printable'),
         ({"bearer.auth.token": "secr€t"}, '"bearer.auth.token": expected printable'),
@@ -392,6 +395,7 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"bearer.auth.credentials.source": "OAUTHBEARER_AZURE_IMDS"}, "expected STATIC_TOKEN"),
         ({"bearer.auth.credentials.source": "CUSTOM"}, 'provider.function" is missing'),
         ({"bearer.auth.custom.provider.function": "f"}, "expected a function"),
+        ({"bearer.auth.custom.provider.function": asyncio.sleep}, "function without async"),
     ):
         with pytest.raises(ValueError, match=words) as got:
             SchemaRegistryClient({"url": "http://host", **wrong})
@@ -605,7 +609,9 @@ def test_registration_and_lookup(registry: SchemaRegistry, client: SchemaRegistr
 
 def test_normalized_schemas_differ_in_meaning_only(client: SchemaRegistryClient) -> None:
     number = client.register_schema("a-value", Schema('{"type": "string", "doc": "x"}'))
-    other = Schema('{"doc": "x",  "type": "string"}')
+    same, other = Schema('{"type":"string","doc":"x"}'), Schema('{"doc": "x", "type": "string"}')
+
+    assert client.lookup_schema("a-value", same).schema == same
 
     with pytest.raises(SchemaNotFoundError):
         client.lookup_schema("a-value", other)
@@ -623,6 +629,8 @@ def test_deleted_subjects_and_versions(client: SchemaRegistryClient) -> None:
     with pytest.raises(SchemaNotFoundError, match="40402"):
         client.get_version("a-value", 1)
     assert client.get_version("a-value", 1, deleted=True).version == 1
+    with pytest.raises(SchemaNotFoundError, match="40402"):
+        client.get_version("a-value", 1)
     with pytest.raises(SchemaNotFoundError, match="40405"):
         client.delete_subject("a-value", permanent=True)
     assert client.delete_subject("a-value") == [2]

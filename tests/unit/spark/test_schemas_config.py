@@ -16,6 +16,7 @@ from cykafka.schemas.document import Document, SchemaSource
 from cykafka.schemas.error import SchemaRegistryError as RegistryError
 from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
+from cykafka.spark.jobs.config.registry import mistakes
 from cykafka.spark.jobs.problems import ConfigError, explain_error
 from cykafka.spark.jobs.records.decoding import check_schemas
 from cykafka.testing import SchemaRegistry
@@ -104,6 +105,47 @@ def test_archives_may_be_partitioned_by_decoded_fields(form: str) -> None:
     config = loaded(decode=form, partition_by=["topic", f"{form}.id"], **URL)
 
     assert config.partitions == ["status", "topic", f"{form}.id"]
+
+
+def test_wrong_options_of_the_registry_are_named_without_secrets() -> None:
+    found = mistakes(
+        {
+            "url": "https://ada:secret@host",
+            "bearer.auth.issuer.endpoint.url": "https://ada:secret@host/token",
+            "proxy": "http://ada:secret@proxy",
+            "bearer.auth.custom.provider.function": "x",
+            "timeout": "-1",
+            "auto.register.schemas": "maybe",
+            "subject.name.strategy.type": "topic",
+            "bearer.auth.tokens": "secret",
+        }
+    )
+
+    assert sorted(name for name, _ in found) == [
+        "auto.register.schemas", "bearer.auth.custom.provider.function",
+        "bearer.auth.issuer.endpoint.url", "bearer.auth.tokens", "proxy",
+        "subject.name.strategy.type", "timeout", "url",
+    ]  # fmt: skip
+    assert "ada:" not in str(found)
+    assert mistakes({"url": "http://host:8081/path@x", "auto.register.schemas": "true"}) == []
+    assert [name for name, _ in mistakes({"url": "http://[::1"})] == ["url"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"registry.url": "http://localhost:1"}, 'key "registry.url": Schema Registry http://loc'),
+        ({"registry.bearer.auth.token": "mistaken"}, 'key "registry.bearer.auth.token": Schema R'),
+    ],
+)
+def test_errors_of_the_registry_name_the_key(options: dict[str, str], words: str) -> None:
+    with SchemaRegistry(token="right") as registry:
+        keys = {"registry.url": registry.url, "registry.max.retries": 0, **options}
+
+        with pytest.raises(RegistryError, match=words) as caught:
+            check_schemas(loaded(decode="avro", **keys))
+
+    assert "mistaken" not in str(caught.value)
 
 
 def test_secrets_of_the_registry_are_hidden() -> None:

@@ -13,6 +13,12 @@ __all__ = ["DEFAULTS", "mistakes"]
 
 # A table cannot contain a function.
 _CUSTOM = "bearer.auth.custom.provider."
+# What to do with a user in a URL, which the job's log would show.
+_URLS = {
+    "url": 'put the user and the password into "basic.auth.user.info"',
+    "bearer.auth.issuer.endpoint.url": 'put the user into "bearer.auth.client.id"',
+    "proxy": "expected a URL without a user",
+}
 _CHOICES = {
     "auto.register.schemas": ("true", "false"),
     "subject.name.strategy.type": ("TOPIC", "RECORD", "TOPIC_RECORD"),
@@ -34,9 +40,10 @@ def mistakes(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     known = {name: given[name] for name in given if name in options.DEFAULTS and name in DEFAULTS}
     found += options.mistakes(known)
-    for url in str(given.get("url", "")).split(","):
-        if "@" in url.partition("//")[2].partition("/")[0]:
-            found.append(("url", 'put the user and the password into "basic.auth.user.info"'))
+    for name, words in _URLS.items():
+        urls = str(given.get(name, "")).split(",")
+        if any("@" in url.partition("//")[2].partition("/")[0] for url in urls):
+            found.append((name, words))
     for name, choices in _CHOICES.items():
         if given.get(name, DEFAULTS[name]) not in choices:
             found.append((name, f"expected {' or '.join(choices)}"))
