@@ -135,8 +135,9 @@ def _registered(
         return client.document_by_version(name, version)
     except SchemaNotFoundError as error:
         dash = "--" if form.part == "value" else "--key-"
+        words = error.error_message.rstrip(".")
         raise Failed(
-            f"{form.option}: {error.error_message.rstrip('.')}; {dash}schema FILE registers a schema, {dash}subject names "
+            f"{form.option}: {words}; {dash}schema FILE registers a schema, {dash}subject names "
             "another subject"
         ) from error
 
