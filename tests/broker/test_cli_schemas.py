@@ -228,7 +228,9 @@ def test_numbers_as_keys(run: Any, write: Any, topic: str, make_producer: MakePr
         struct.pack(">q", 8),
         struct.pack(">q", 9),
     ]
-    assert run("produce", topic, "-k", "x", "--key-format", ">q").status == 2
+    wrong = run("produce", topic, "-k", "x", "--key-format", ">q")
+    assert wrong.status == 2
+    assert "-k: key: not JSON" in wrong.err
 
 
 @pytest.fixture
@@ -363,3 +365,43 @@ def test_lines_that_do_not_fit_are_named(run: Any, write: Any, topic: str) -> No
     sent = run("produce", topic, file, "--value-format", "avro", "--schema", schema)
     assert sent.status == 1
     assert f"{file}, line 1: value: tags[1]: expected string, got 1; --skip-bad" in sent.err
+
+
+def test_keys_have_schemas_too(run: Any, write: Any, topic: str, registry: SchemaRegistry) -> None:
+    schema = write({"type": "long"}, "key.avsc")
+    sent = run("produce", topic, write(b"7|x\n"), "-K", "|", "--key-format", "avro",
+               "--key-schema", schema)  # fmt: skip
+    assert sent.status == 0, sent.err
+    sent = run("produce", topic, write(b"y\n"), "-k", "8", "--key-format", "avro",
+               "--key-subject", f"{topic}-key:1")  # fmt: skip
+    assert sent.status == 0, sent.err
+    assert registry.subjects() == {f"{topic}-key": [1]}
+    assert run("consume", topic, "-e", "--key-format", "avro", "-K", "|").out == b"7|x\n8|y\n"
+    assert run("consume", topic, "-e", "--key-format", "avro", "-k", "8").out == b"y\n"
+
+
+def test_share_group_accepts_what_was_printed_or_skipped(
+    run: Any, mixed: str, unique: Unique
+) -> None:
+    group = unique("group")
+    run("configs", "alter", "group", group, "--set", "share.auto.offset.reset=earliest")
+    share = ("consume", mixed, "--share-group", group, "--value-format", "avro")
+    found = run(*share)
+    assert (found.status, found.out) == (1, b'"good 0"\n')
+    assert "offset 1: value: unknown magic byte" in found.err
+    found = run(*share, "--skip-bad", "-c", "1")
+    assert (found.status, found.out) == (0, b'"good 3"\n')
+
+
+def test_templates_show_decoded_values(run: Any, mixed: str) -> None:
+    found = run("consume", mixed, "-c", "1", "--value-format", "avro", "-f", r"%o %s %S\n")
+    assert found.out == b'0 "good 0" 8\n'
+
+
+def test_schema_is_not_registered_before_the_input_and_the_topic_are_checked(
+    run: Any, write: Any, topic: str, registry: SchemaRegistry
+) -> None:
+    options = ("--value-format", "avro", "--schema", write(ORDER, "order.avsc"))
+    assert run("produce", topic, "/nonexistent", *options).status == 2
+    assert run("produce", topic, "-p", "9", write(b""), *options).status == 2
+    assert registry.subjects() == {}

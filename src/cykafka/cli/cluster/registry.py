@@ -204,7 +204,7 @@ def read_schema(
     from cykafka.schemas.document import FORMS
     from cykafka.schemas.schema import Schema
 
-    if kind == "protobuf" and path.suffix != ".proto":
+    if kind == "protobuf" and not _is_text(path):
         return Schema(_descriptors(path)[-1][1], FORMS[kind], references)
     text = read_text(path)
     if kind != "protobuf":
@@ -231,7 +231,7 @@ def register(
     from cykafka.schemas.document import FORMS
     from cykafka.schemas.schema import Schema, SchemaReference
 
-    if schema.schema_type == FORMS["protobuf"] and path.suffix != ".proto":
+    if schema.schema_type == FORMS["protobuf"] and not _is_text(path):
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
         known: dict[str, SchemaReference] = {}
@@ -252,6 +252,11 @@ def register(
         own = complete(text)
         schema = Schema(text, schema.schema_type, [*own.references, *schema.references])
     return client.register_schema_full_response(subject, schema, normalize_schemas=normalize)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a Protobuf schema is a .proto file, and not a set of descriptors."""
+    return path.suffix.lower() == ".proto"
 
 
 def _descriptors(path: Path) -> list[tuple[str, str]]:

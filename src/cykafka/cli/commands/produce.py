@@ -20,7 +20,7 @@ from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_recor
 from cykafka.cli.records.json_record import Headers, Parts, Writers
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
 from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat
-from cykafka.cli.records.written_schemas import SchemaOptions, open_writers
+from cykafka.cli.records.written_schemas import SchemaOptions, check_schemas, open_writers
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import delimiter, milliseconds, option, plain
@@ -158,14 +158,15 @@ def _produce(
     connection: Connection,
     registry: Registry,
 ) -> int:
+    forms = _forms(options)
+    check_schemas(forms, schemas, registry)
+    overrides = _overrides(options)
     compression = {} if options.compression is None else {"compression.type": options.compression}
     brokers = connection.brokers()
     if brokers.config.get("transactional.id"):
         raise UsageError(
             "transactional.id: this command does not use transactions; remove the property"
         )
-    writers = open_writers(topic, _forms(options), schemas, registry)
-    overrides = _overrides(options, writers)
     interrupts = Interrupts()
     bad = BadRecords(
         options.skip_bad, lambda text: meter.warn(text), "; --skip-bad skips such lines"
@@ -179,8 +180,7 @@ def _produce(
         _delimiter("--header-delimiter", options.header_delimiter),
         options.key_column,
         options.value_column,
-        writers,
-        options.null,
+        skips_empty=options.null,
     )
     # A bar would disturb a user who types the records.
     typed = STANDARD_INPUT in source.files and os.isatty(0)
@@ -193,6 +193,10 @@ def _produce(
                 f"-p: topic {topic!r} has no partition {options.partition}; "
                 f"the last is {partitions[-1]}"
             )
+        # After all checks, because this may register schemas.
+        source.writers = open_writers(topic, forms, schemas, registry)
+        if source.writers is not None:
+            overrides = overrides._replace(key=_encoded(overrides.key, source.writers, options))
         brokers.tell = meter.warn
         sender = ChunkSender(producer, topic, meter, interrupts, overrides)
         source.meanwhile = sender.settle
@@ -256,7 +260,7 @@ def _delimiter(name: str, text: str | None) -> bytes | None:
     return found
 
 
-def _overrides(options: ProduceOptions, writers: Writers | None) -> Overrides:
+def _overrides(options: ProduceOptions) -> Overrides:
     try:
         headers: Headers = [
             (name, value.encode("utf-8", "surrogateescape"))
@@ -271,11 +275,6 @@ def _overrides(options: ProduceOptions, writers: Writers | None) -> Overrides:
     if timestamp == 0:
         raise UsageError("--timestamp: librdkafka cannot send 0; the earliest is 1 ms later")
     key = None if options.key is None else options.key.encode("utf-8", "surrogateescape")
-    if writers is not None:
-        try:
-            key = writers.encode(Parts(key), skips_empty=options.null).key
-        except ValueError as error:
-            raise UsageError(f"-k: {error}") from None
     return Overrides(
         key,
         headers,
@@ -285,6 +284,14 @@ def _overrides(options: ProduceOptions, writers: Writers | None) -> Overrides:
         options.any_partition,
         options.keep_topic,
     )
+
+
+def _encoded(key: bytes | None, writers: Writers, options: ProduceOptions) -> bytes | None:
+    """Return the key of all records."""
+    try:
+        return writers.encode(Parts(key), skips_empty=options.null).key
+    except ValueError as error:
+        raise UsageError(f"-k: {error}") from None
 
 
 def _chunks(source: Input, options: ProduceOptions) -> Iterator[Chunk]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.document import Document
 
-__all__ = ["SchemaOptions", "open_writers"]
+__all__ = ["SchemaOptions", "check_schemas", "open_writers"]
 
 _GROUP = Group("Schemas", sort_key=4)
 _PARTS: tuple[Part, Part] = ("key", "value")
@@ -57,19 +57,15 @@ class SchemaOptions:
         return form.needs_registry or self.of(form.part) != (None, None)
 
 
-def open_writers(
-    topic: str,
+def check_schemas(
     forms: tuple[ValueFormat | None, ValueFormat | None],
     options: SchemaOptions,
     registry: Registry,
-) -> Writers | None:
-    """Return what encodes keys and values; None if all bytes are sent as they are.
-
-    This registers the schemas that the options name.
+) -> None:
+    """Check the options without a request to the registry.
 
     Parameters
     ----------
-    topic : str
     forms : pair of ValueFormat or None
         The formats of keys and of values.
     options : SchemaOptions
@@ -78,13 +74,36 @@ def open_writers(
     Raises
     ------
     UsageError
-        The options do not fit each other.
+        The options do not fit each other, no registry is named, or a library is missing.
+    """
+    for part, form in zip(_PARTS, forms, strict=True):
+        has_schema = form is not None and form.name in ("avro", "protobuf", "json")
+        if options.of(part) != (None, None) and not has_schema:
+            names = "--schema and --subject"
+            if part == "key":
+                names = "--key-schema and --key-subject"
+            raise UsageError(f"{names} need --{part}-format avro, protobuf or json")
+        if form is not None and options.needs_registry(form):
+            registry.client(form.option)
+
+
+def open_writers(
+    topic: str,
+    forms: tuple[ValueFormat | None, ValueFormat | None],
+    options: SchemaOptions,
+    registry: Registry,
+) -> Writers | None:
+    """Return what encodes keys and values; None if all bytes are sent as they are.
+
+    This registers the schemas that the options name. The parameters are as above.
+
+    Raises
+    ------
     Failed
         The registry does not respond or refuses a schema.
     """
     made: list[Writer | None] = []
-    for part, form in zip(_PARTS, forms, strict=True):
-        _check(part, form, options)
+    for form in forms:
         if form is None:
             made.append(None)
         elif options.needs_registry(form):
@@ -93,13 +112,6 @@ def open_writers(
         else:
             made.append(writer(form))
     return Writers(*made) if any(made) else None
-
-
-def _check(part: Part, form: ValueFormat | None, options: SchemaOptions) -> None:
-    has_schema = form is not None and form.name in ("avro", "protobuf", "json")
-    if options.of(part) != (None, None) and not has_schema:
-        names = "--schema and --subject" if part == "value" else "--key-schema and --key-subject"
-        raise UsageError(f"{names} need --{part}-format avro, protobuf or json")
 
 
 def _document(
