@@ -34,8 +34,8 @@ REFERENCE = "docs/schemas-reference.md"
     TABLE, LIBRARIES, PRODUCING, SERIALIZERS, DESERIALIZER,
     EVOLUTION, BAD, ASYNCIO, CLIENT, SUBJECTS,
 ) = blocks(PAGE)  # fmt: skip
-ORDER = {"type": "record", "name": "Order", "fields": [
-    {"name": "id", "type": "long"}, {"name": "total", "type": "double"}]}  # fmt: skip
+FIELDS = [{"name": "id", "type": "long"}, {"name": "total", "type": "double"}]
+ORDER = {"type": "record", "name": "Order", "fields": FIELDS}
 ORDERS = pa.table({"id": [1, 2], "total": [9.5, 20.0]})
 FILE = proto_files.proto("order.proto", "shop", {"Order": {"id": (1, "int64")}})
 
@@ -108,15 +108,13 @@ def test_a_batch_becomes_a_table_that_libraries_read(shop: Shop) -> None:
 
     found = shop.run(TABLE, **{"10_000, timeout=5.0": f"2, timeout={WAIT_S}"})
 
-    assert found["table"].select(["id", "total"]).equals(ORDERS)
-    frame, _, polars, _, duckdb = LIBRARIES.partition("\n\nimport polars\n")
-    assert not duckdb
-    shop.run(frame)
+    assert found["orders"].select(["id", "total"]).equals(ORDERS)
+    pandas, polars, duckdb = LIBRARIES.split("\n\n")
+    shop.run(pandas)
     assert found["totals"].to_dict() == {1: 9.5, 2: 20.0}
-    frame, _, duckdb = polars.partition("\n\nimport duckdb\n")
-    shop.run(f"import polars\n{frame}")
+    shop.run(polars)
     assert dict(found["totals"].iter_rows()) == {1: 9.5, 2: 20.0}
-    shop.run(f"import duckdb\n{duckdb}")
+    shop.run(duckdb)
     assert sorted(found["totals"]) == [(1, 9.5), (2, 20.0)]
 
 
@@ -155,13 +153,14 @@ def test_single_records_are_read(shop: Shop) -> None:
 
 def test_a_readers_schema_and_bad_records(shop: Shop) -> None:
     shop.send(b"plain")
-    shop.registry.add("orders-value", {**ORDER, "fields": [
-        *ORDER["fields"], {"name": "note", "type": "string", "default": "none"}]})  # fmt: skip
+    note = {"name": "note", "type": "string", "default": "none"}
+    newer = Schema(json.dumps({**ORDER, "fields": [*FIELDS, note]}))
+    shop.client.register_schema("orders-value", newer)
     shop.names["batch"] = shop.batch("orders", 3)
     shop.run("from cykafka.schemas import AvroDeserializer")
 
     found = shop.run(EVOLUTION)
-    table = found["table"]
+    table = found["orders"]
     assert table["note"].to_pylist() == ["none", "none", None]
 
     found = shop.run(BAD)
@@ -196,10 +195,11 @@ def test_a_header_names_the_schema(shop: Shop) -> None:
 
     found = shop.run(SUBJECTS)
 
-    context = SerializationContext("any", MessageField.VALUE, headers=[])
+    headers: list[tuple[str, str | bytes | None]] = []
+    context = SerializationContext("any", MessageField.VALUE, headers)
     value = found["serializer"]({"id": 1, "total": 2.0}, context)
     assert value[:1] == b"\2"
-    assert [name for name, _ in context.headers] == ["__value_schema_id"]
+    assert [name for name, _ in headers] == ["__value_schema_id"]
     assert found["AvroDeserializer"](shop.client)(value, context) == {"id": 1, "total": 2.0}
 
 
@@ -218,11 +218,14 @@ def test_the_reference_has_all_options_and_their_defaults() -> None:
     assert known <= SERIALIZER_OPTIONS.keys()
 
 
-def arrow_types(number: int) -> Iterator[tuple[str, str]]:
+def arrow_types(number: int) -> list[tuple[str, str]]:
     """The types of a table, each with its Arrow type."""
-    for given, arrow, *_ in tables(REFERENCE, "Arrow types")[number]:
-        if len(names(given)) == len(names(arrow)):
-            yield from zip(names(given), names(arrow), strict=True)
+    return [
+        pair
+        for given, arrow in tables(REFERENCE, "Arrow types")[number]
+        if len(names(given)) == len(names(arrow))
+        for pair in zip(names(given), names(arrow), strict=True)
+    ]
 
 
 AVRO_KINDS = {"timestamp": "long", "local": "long", "date": "int", "uuid": "string"}
@@ -233,8 +236,7 @@ def test_avro_type_becomes_the_arrow_type(name: str, arrow: str) -> None:
     plain = AVRO_KINDS.get(name.partition("-")[0], "int" if name == "time-millis" else "long")
     kind: Any = {"type": plain, "logicalType": name}
     if "-" not in name and name not in AVRO_KINDS:
-        more = {"enum": {"symbols": ["A"]}, "fixed": {"size": 4}}.get(name, {})
-        kind = {"type": name, "name": "Named", **more}
+        kind = {"type": name, "name": "Named", "symbols": ["A"], "size": 4}
     schema = {"type": "record", "name": "X", "fields": [{"name": "field", "type": kind}]}
 
     reader = reader_for("avro", Document("avro", json.dumps(schema)))

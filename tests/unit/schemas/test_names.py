@@ -1,0 +1,52 @@
+"""The public names of cykafka.schemas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cykafka import schemas
+from cykafka.schemas import (
+    aio,
+    avro_serde,
+    client,
+    error,
+    json_serde,
+    protobuf_serde,
+    schema,
+)
+
+LIBRARIES = ("fastavro", "google.protobuf", "jsonschema_rs", "numpy", "pyarrow", "urllib3")
+
+
+def test_all_names_exist() -> None:
+    assert [name for name in schemas.__all__ if not hasattr(schemas, name)] == []
+    assert set(schemas.__all__) <= set(dir(schemas))
+    assert list(schemas.__all__) == sorted(schemas.__all__)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [aio, avro_serde, error, json_serde, protobuf_serde, schema],
+    ids=lambda m: m.__name__,
+)
+def test_names_of_a_module_are_public(module: object) -> None:
+    names = module.__all__  # type: ignore[attr-defined]
+    assert all(getattr(schemas, name) is getattr(module, name) for name in names)
+    assert set(names) <= set(schemas.__all__)
+    assert schemas.SchemaRegistryClient is client.SchemaRegistryClient
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'AvroSerialiser'"):
+        schemas.AvroSerialiser  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_import_needs_no_library_of_a_format() -> None:
+    code = f"import cykafka.schemas, sys; print([n for n in {LIBRARIES} if n in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert found.stdout.strip() == "[]"
