@@ -26,11 +26,10 @@ def test_all_names_exist() -> None:
     assert set(schemas.__all__) <= set(dir(schemas))
 
 
-@pytest.mark.parametrize(
-    "module",
-    [aio, avro_serde, error, json_serde, protobuf_serde, schema],
-    ids=lambda m: m.__name__,
-)
+MODULES = (aio, avro_serde, client, error, json_serde, protobuf_serde, schema)
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_names_of_a_module_are_public(module: object) -> None:
     names = set(module.__all__) - {"KnownSchemas", "NotKnownError"}  # type: ignore[attr-defined]
     assert names <= set(schemas.__all__)
