@@ -74,8 +74,8 @@ class SchemaRegistryClient:
     ----------
     conf : mapping
         The options of `confluent_kafka.schema_registry.SchemaRegistryClient`;
-        `docs/schemas-reference.md` lists them. ``url`` is required. A value that is None or empty is not set, and numbers
-        may be texts.
+        `docs/schemas-reference.md` lists them. ``url`` is required. A value that is None or empty
+        is not set, and numbers may be texts.
 
     Raises
     ------

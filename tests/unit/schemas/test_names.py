@@ -18,15 +18,13 @@ from cykafka.schemas import (
     schema,
 )
 
+MODULES = (aio, avro_serde, client, error, json_serde, protobuf_serde, schema)
 LIBRARIES = ("fastavro", "google.protobuf", "jsonschema_rs", "numpy", "pyarrow", "urllib3")
 
 
 def test_all_names_exist() -> None:
     assert [name for name in schemas.__all__ if not hasattr(schemas, name)] == []
     assert set(schemas.__all__) <= set(dir(schemas))
-
-
-MODULES = (aio, avro_serde, client, error, json_serde, protobuf_serde, schema)
 
 
 @pytest.mark.parametrize("module", MODULES)
