@@ -73,9 +73,9 @@ class SchemaRegistryClient:
     Parameters
     ----------
     conf : mapping
-        The options of `confluent_kafka.schema_registry.SchemaRegistryClient`; `docs/schemas.md`
-        has the table. ``url`` is required. A value that is None or empty is not set, and numbers
-        may be texts.
+        The options of `confluent_kafka.schema_registry.SchemaRegistryClient`;
+        `docs/schemas-reference.md` lists them. ``url`` is required. A value that is None or empty
+        is not set, and numbers may be texts.
 
     Raises
     ------
