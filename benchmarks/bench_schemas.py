@@ -1,9 +1,9 @@
 """Compare tables from and to values with schemas with confluent_kafka's serializers.
 
 The values have 10 fields: string, long, double, timestamp, nullable, nested, array, enum, boolean
-and int. Each round runs both ways of each case, in random order, in this process, and measures the
-CPU time of all threads. confluent_kafka decodes in a loop and `pyarrow.Table.from_pylist` makes the
-table; it encodes the dicts of `Table.to_pylist`. Both ways know the schema's id before.
+and int. Each round runs both ways of each case, in random order, in this process, and measures
+the CPU time of all threads. confluent_kafka decodes in a loop, and `pyarrow.Table.from_pylist`
+makes the table; it encodes the dicts of `Table.to_pylist`. Both know the schema's id before.
 
     python benchmarks/bench_schemas.py                    20,000 values, 7 rounds
     python benchmarks/bench_schemas.py --values 5000 --rounds 3
@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
-from _figures import Spread, ratios
-from _machine import describe_machine, load_before, show_progress
 from confluent_kafka.schema_registry import Schema as PeerSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient as PeerClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -34,6 +32,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.text_format import Parse
 
+from _figures import Spread, ratios
+from _machine import describe_machine, load_before, show_progress
 from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.document import FORMS, Document
 from cykafka.schemas.schema import RegisteredSchema, Schema

@@ -62,8 +62,8 @@ def test_a_table_comes_back(
         {"id": 2, "at": AT, "note": None, "key": b"y", "error": None},
     ]
     assert polars.DataFrame(table)["id"].to_list() == [1, 2]
+    wrong = pa.table({"id": pa.array([None], pa.int64()), "at": [AT]})
     with pytest.raises(SerializationError, match="row 0 of 1 does not fit the schema"):
-        wrong = pa.table({"id": pa.array([None], pa.int64()), "at": [AT]})
         producer.publish_arrow(topic, wrong, registry=client)
 
 

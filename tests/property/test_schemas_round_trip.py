@@ -22,9 +22,9 @@ import proto_files
 
 from cykafka.schemas.avro import AvroReader, AvroWriter
 from cykafka.schemas.codec import Decoder, Encoder
+from cykafka.schemas.columns import schema_ids
 from cykafka.schemas.document import Document
 from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
-from cykafka.schemas.columns import schema_ids
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=5)

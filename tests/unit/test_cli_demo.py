@@ -7,7 +7,8 @@ import importlib.util
 import pytest
 
 from cykafka.cli.commands.demo import Verifier, default_file, rounds
-from cykafka.cli.records.chunks import BadLines, Chunk, Input
+from cykafka.cli.records.bad_records import BadRecords
+from cykafka.cli.records.chunks import Chunk, Input
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.terminal.failures import UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
@@ -145,7 +146,11 @@ def test_flights_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_flights() -> None:
     source = Input(
-        (default_file(),), BadLines(False, print), Interrupts(), key_column="tailnum", unpack=True
+        (default_file(),),
+        BadRecords(False, print, ""),
+        Interrupts(),
+        key_column="tailnum",
+        unpack=True,
     )
     chunk = next(source.objects())
 

@@ -80,7 +80,7 @@ def test_template_that_is_none_is_an_error(text: str) -> None:
 
 
 def test_json_is_read_back_without_loss(batch: Any) -> None:
-    lines = line_formats.json_lines(batch)
+    lines = line_formats.json_lines()(batch)
     assert json.loads(lines[1]) == {
         "topic": "t",
         "partition": 1,
@@ -129,7 +129,7 @@ def test_escaped_json_is_the_same_json() -> None:
     batch: Any = Batch(topics=["t"] * 3, partitions=[0] * 3, offsets=[0] * 3, timestamps=[0] * 3)
     batch.values = lambda: [value.encode()] * 3
 
-    plain, escaped = line_formats.json_lines(batch), line_formats.printable_json_lines(batch)
+    plain, escaped = line_formats.json_lines()(batch), line_formats.json_lines(escaped=True)(batch)
 
     assert [json.loads(line) for line in plain] == [json.loads(line) for line in escaped]
     assert json.loads(escaped[0])["value"] == value

@@ -1,11 +1,37 @@
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Literal, Never, NoReturn, Self, SupportsIndex, final, overload
+from typing import (
+    Any,
+    Literal,
+    Never,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    final,
+    overload,
+)
 
 from cykafka._core.arrow.export import ArrowExport
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
+
+_Table = TypeVar("_Table", covariant=True)
+
+# A client of Schema Registry, which is in a layer above.
+class _Registry(Protocol[_Table]):
+    def decode_batch(
+        self,
+        batch: Any,
+        value: str,
+        key: str | None,
+        *,
+        schema: Any,
+        key_schema: Any,
+        mode: str,
+    ) -> _Table: ...
 
 @final
 class Storage: ...
@@ -40,14 +66,14 @@ class MessageBatch(ArrowExport):
     def errors(self) -> list[Message]: ...
     def decode(
         self,
-        registry: Any,
+        registry: _Registry[_Table],
         value: str = "avro",
         key: str | None = None,
         *,
         schema: Any = None,
         key_schema: Any = None,
         mode: str = "PERMISSIVE",
-    ) -> Any: ...
+    ) -> _Table: ...
     @overload
     def values(self, copy: Literal[True] = True) -> list[bytes | None]: ...
     @overload

@@ -13,6 +13,7 @@ from cykafka.cli.commands.bench import bench
 from cykafka.cli.commands.configs import configs
 from cykafka.cli.commands.demo import demo
 from cykafka.cli.commands.groups import groups
+from cykafka.cli.commands.schemas import schemas
 from cykafka.cli.commands.topics import topics
 from cykafka.cli.main import version
 from cykafka.testing.broker_command import add_broker
@@ -41,7 +42,7 @@ app.command(
     help_epilogue="exit status: 0 every record arrived once and unchanged; 1 it did not, or the "
     "broker failed; 2 bad arguments or a bad file; 130 interrupted",
 )
-for command in (topics, groups, configs, acls, bench):
+for command in (topics, groups, configs, acls, schemas, bench):
     app.command(command)
 add_broker(app, "cykafka")
 app.register_install_completion_command()

@@ -132,6 +132,7 @@ class AsyncSchemaRegistryClient:
     test_compatibility_all_versions = _awaited(
         SchemaRegistryClient.test_compatibility_all_versions
     )
+    find_incompatibilities = _awaited(SchemaRegistryClient.find_incompatibilities)
     set_compatibility = _awaited(SchemaRegistryClient.set_compatibility)
     get_compatibility = _awaited(SchemaRegistryClient.get_compatibility)
     set_config = _awaited(SchemaRegistryClient.set_config)

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import _read_py
 
-from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.avro_batch import (
     NamedSchemas,
     SlowError,
@@ -36,6 +35,7 @@ from cykafka.schemas.columns import (
     shorten_error,
     with_nulls,
 )
+from cykafka.schemas.document import Document, UnfitError
 
 __all__ = ["AvroReader", "AvroWriter"]
 

@@ -184,7 +184,7 @@ def _present(branches: list[Any]) -> Any:
 
 
 class _Layout:
-    """Describes the encoding of a schema to pyruhvro: each type where it is used, without names."""
+    """Describes a schema's encoding to pyruhvro: each type where it is used, without names."""
 
     def __init__(self, named: NamedSchemas) -> None:
         self._named = named
@@ -326,9 +326,7 @@ class _Reading:
                 )
                 for number, of, to in parts
             ]
-            return pa.StructArray.from_arrays(
-                columns, fields=fields, mask=pc.equal(codes, absent)
-            )
+            return pa.StructArray.from_arrays(columns, fields=fields, mask=pc.equal(codes, absent))
 
         return convert
 
@@ -383,7 +381,7 @@ def _enum(written: list[str], reads: list[str]) -> _Convert:
         raise SlowError("an enum with other symbols")
     symbols = pa.array(written, pa.string())
     # Arrow raises an error for a number without a symbol.
-    return symbols.take
+    return lambda values: symbols.take(values)
 
 
 def _plain(written: Any, reads: Any, kind: pa.DataType) -> _Convert:
@@ -452,8 +450,8 @@ class _Writing:
         if isinstance(schema, list):
             if not _is_optional(schema):
                 return self._union(schema, kind)
-            check, convert = self.of(_present(schema), kind)
-            return lambda values: check(values.drop_null()), convert
+            of_present, convert = self.of(_present(schema), kind)
+            return lambda values: of_present(values.drop_null()), convert
         name = schema["type"]
         if name == "null":
             return _check_nulls, lambda values: pa.nulls(len(values))
@@ -541,6 +539,7 @@ class _Writing:
         absent = names.index("null") if "null" in names else -1
         given = [(members[field.name], *self.of(branches[members[field.name]], field.type))
                  for field in kind]  # fmt: skip
+
         def codes(values: pa.Array) -> Any:
             """Return each value's branch; -1 without one, -2 with several."""
             found = np.full(len(values), absent, np.int64)
@@ -563,7 +562,9 @@ class _Writing:
             for place, (number, _, of) in enumerate(given):
                 columns[number] = pa.StructArray.from_arrays([of(values.field(place))], ["f0"])
             types = pa.array(np.maximum(codes(values), 0), pa.int8())
-            return pa.UnionArray.from_sparse(types, columns, [f"b{at}" for at in range(len(names))])
+            return pa.UnionArray.from_sparse(
+                types, columns, [f"b{at}" for at in range(len(names))]
+            )
 
         return check, convert
 

@@ -267,6 +267,7 @@ class _Decoding:
     def _reader(self, schema: Schema | str | None) -> Any:
         """Return the reader; None if no schema is known."""
         message = ""
+        document: Document | None
         if schema is not None:
             document, message = self._given(schema)
         else:

@@ -73,10 +73,10 @@ class SchemaRegistryClient:
     Parameters
     ----------
     conf : mapping
-        The options of `confluent_kafka.schema_registry.SchemaRegistryClient`; `docs/schemas.md`
-        has the table. ``url`` is required. A value that is None or empty is not set, and numbers
-        may be texts. Without ``proxy`` the environment names the proxies, as for
-        `urllib.request.getproxies`.
+        The options of `confluent_kafka.schema_registry.SchemaRegistryClient`;
+        `docs/schemas-reference.md` lists them. ``url`` is required. A value that is None or empty
+        is not set, and numbers may be texts. Without ``proxy`` the environment names the proxies,
+        as for `urllib.request.getproxies`.
 
     Raises
     ------
@@ -537,6 +537,33 @@ class SchemaRegistryClient:
         """
         path = f"/compatibility/subjects/{_quoted(subject_name)}/versions"
         return self._test(path, schema, normalize, verbose)
+
+    def find_incompatibilities(
+        self,
+        subject_name: str,
+        schema: Schema,
+        version: _Version | None = None,
+        normalize: bool = False,
+    ) -> list[str]:
+        """Return why a schema is incompatible with a subject; an empty list if it is compatible.
+
+        The arguments are as in `test_compatibility`. Without a version the registry compares the
+        schema with all versions that the subject's level names.
+        """
+        path = f"/compatibility/subjects/{_quoted(subject_name)}/versions"
+
+        def parsed(content: Any) -> list[str]:
+            if content["is_compatible"]:
+                return []
+            return list(map(str, content.get("messages") or ["the registry gives no reason"]))
+
+        return self._send(
+            "POST",
+            path if version is None else f"{path}/{version}",
+            parsed,
+            {"normalize": normalize, "verbose": True},
+            schema.to_dict(),
+        )
 
     def set_compatibility(
         self, subject_name: str | None = None, level: str | None = None

@@ -12,11 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.schema import Schema
-from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 from cykafka.schemas.columns import (
     HEAD,
     NO_ID,
@@ -27,6 +22,11 @@ from cykafka.schemas.columns import (
     shorten_error,
     without_head,
 )
+from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.formats import reader_for, writer_for
+from cykafka.schemas.schema import Schema
+from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 
 __all__ = ["Decoder", "Encoder"]
 

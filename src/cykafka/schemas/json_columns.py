@@ -56,7 +56,8 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
     an unknown type, becomes its JSON as text. Fields that the schema lacks are ignored.
     """
     if isinstance(schema, pa.DataType):
-        kind, change = schema, _same
+        change: _Change = _same
+        kind = schema
     else:
         kind, change = _type(schema)
     texts = replace_types(kind, _TEXTS)

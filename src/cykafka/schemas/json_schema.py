@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema_rs
 import pyarrow as pa
 
-from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.columns import Rows, shorten_error
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.json_columns import json_reader
 
 __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]

@@ -17,7 +17,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.columns import (
     Rows,
     check_fields,
@@ -28,6 +27,7 @@ from cykafka.schemas.columns import (
     with_nulls,
     without_head,
 )
+from cykafka.schemas.document import Document, UnfitError
 
 __all__ = ["ProtobufReader", "ProtobufWriter"]
 

@@ -234,8 +234,11 @@ def test_bad_json_is_bad_alone(good: int) -> None:
     assert table["error"].null_count == good
 
 
-PROTO = proto_files.proto("o.proto", "p", {
-    "Order": {"id": (1, "int64"), "who": (2, "string")}, "Other": {"n": (1, "int32")}})  # fmt: skip
+PROTO = proto_files.proto(
+    "o.proto",
+    "p",
+    {"Order": {"id": (1, "int64"), "who": (2, "string")}, "Other": {"n": (1, "int32")}},
+)
 
 
 def test_protobuf_by_the_message(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
@@ -281,15 +284,15 @@ def test_json_and_protobuf_tables_come_back(
     client: SchemaRegistryClient, registry: SchemaRegistry
 ) -> None:
     registry.add("pt-value", proto_files.text(PROTO), "PROTOBUF")
-    registry.add("jt-value", {"type": "object", "properties": {
-        "id": {"type": "integer"}, "who": {"type": "string", "maxLength": 3}}}, "JSON")  # fmt: skip
+    properties = {"id": {"type": "integer"}, "who": {"type": "string", "maxLength": 3}}
+    registry.add("jt-value", {"type": "object", "properties": properties}, "JSON")
     table = pa.table({"id": [1, 2], "who": ["a", "b"]})
 
     for topic, form in [("pt", "protobuf"), ("jt", "json")]:
         made = client.encode_table(topic, table)
         back = decode_batch(client, batch(made["value"].to_pylist()), form, mode="FAIL")
         assert back.select(["id", "who"]).to_pylist() == table.to_pylist()
-    with pytest.raises(SerializationError, match="row 0 of 1 does not fit the schema .*/who"):
+    with pytest.raises(SerializationError, match=r"row 0 of 1 does not fit the schema .*/who"):
         client.encode_table("jt", pa.table({"id": [1], "who": ["long"]}))
 
 

@@ -467,7 +467,7 @@ def test_a_canceled_task_leaves_the_request_to_others(registry: SchemaRegistry) 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         client = AsyncSchemaRegistryClient({"url": registry.url})
-        registry.delay_next(1, 0.3)
+        registry.delay_next(2, 0.3)
         first = asyncio.create_task(client.get_schema(1))
         second = asyncio.create_task(client.get_schema(1))
         alone = asyncio.create_task(client.get_schema(9))

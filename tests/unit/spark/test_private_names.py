@@ -1,4 +1,4 @@
-"""The private names of PySpark and other libraries that cykafka.spark uses.
+"""The private names of PySpark and other libraries that cykafka.spark and cykafka.schemas use.
 
 PySpark has no public way to the JVM's objects. All these names exist in PySpark 4.0 to 4.2, and a
 session of Spark Connect has none of them.
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import cykafka.spark
+import cykafka
 
-SOURCES = Path(cykafka.spark.__file__).parent
+SOURCES = [Path(cykafka.__file__).parent / name for name in ("spark", "schemas")]
 PRIVATE = {
     "_jvm": "Hadoop's file systems, Spark's log of files, Iceberg's library",
     "_gateway": "arrays for Java methods; whether this process has a JVM",
@@ -22,6 +22,7 @@ PRIVATE = {
     "_jdf": "Iceberg: the plan whose files it commits",
     "_ensure_initialized": "a JVM in a session of its own, which Ctrl-C does not reach",
     "_parse_datatype_string": "a schema in DDL as a type, before there is a query",
+    "_read_py": "fastavro: its C reader overflows the stack if values nest deeply",
 }
 # The documented methods of named tuples.
 NAMED_TUPLE = {"_asdict", "_fields", "_replace"}
@@ -56,7 +57,11 @@ def own_names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_private_names_of_other_libraries_are_listed() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.rglob("*.py")]
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for folder in SOURCES
+        for path in folder.rglob("*.py")
+    ]
     found = {name for tree in trees for name in private_names(tree) if re.match("_[a-z]", name)}
     own = {name for tree in trees for name in own_names(tree)} - PRIVATE.keys()
 

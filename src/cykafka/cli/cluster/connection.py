@@ -5,9 +5,11 @@ If several places set a property, the first one in this order takes precedence:
 1. ``-b`` and ``-X`` on the command line
 2. the ``-F`` file
 3. the ``--profile`` profile
-4. the variable ``CYKAFKA_BOOTSTRAP_SERVERS``
+4. the variables ``CYKAFKA_BOOTSTRAP_SERVERS`` and ``CYKAFKA_SCHEMA_REGISTRY_URL``
 5. the profile that the variable ``CYKAFKA_PROFILE`` names, or else the profile ``default``; not
    read if the command line has ``-F`` or ``--profile``
+
+The properties that begin with ``schema.registry.`` are for Schema Registry: `registry`.
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ from cykafka.internal.command_lines import pairs
 if TYPE_CHECKING:
     from cykafka.admin import AdminClient, ClusterMetadata
 
-__all__ = ["Brokers", "Connection", "ConnectionOptions"]
+__all__ = ["GROUP", "Brokers", "Connection", "ConnectionOptions", "Settings"]
 
 _Client = TypeVar("_Client")
 
-_GROUP = Group("Connection", sort_key=50)
+GROUP = Group("Connection", sort_key=50)
 _SERVERS = "bootstrap.servers"
+_REGISTRY = "schema.registry."
 _SLICE_S = 0.5
 _TELL_AGAIN_S = 30.0
 # librdkafka's level for emergencies only. The commands report errors themselves.
@@ -53,80 +56,80 @@ _QUIET = 0
 # Errors that persist, so that waiting does not help.
 _FINAL = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _ADDRESS = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^/\s]+", re.IGNORECASE)
+_VARIABLES = {
+    "CYKAFKA_BOOTSTRAP_SERVERS": _SERVERS,
+    "CYKAFKA_SCHEMA_REGISTRY_URL": f"{_REGISTRY}url",
+}
 # Java client properties, and librdkafka's replacements.
 _OF_JAVA = {
     "sasl.jaas.config": "use sasl.username and sasl.password",
+    "basic.auth.credentials.source": "use schema.registry.basic.auth.user.info",
+    "basic.auth.user.info": "use schema.registry.basic.auth.user.info",
     "ssl.truststore.location": "use ssl.ca.location, a PEM file",
     "ssl.truststore.password": "use ssl.ca.location, a PEM file",
     "ssl.truststore.type": "use ssl.ca.location, a PEM file",
     "ssl.keystore.type": "use ssl.keystore.location, a PKCS#12 file",
-    "key.serializer": "remove it: the command sends bytes",
-    "value.serializer": "remove it: the command sends bytes",
-    "key.deserializer": "remove it: the command reads bytes",
-    "value.deserializer": "remove it: the command reads bytes",
+    "key.serializer": "remove it, and use --key-format",
+    "value.serializer": "remove it, and use --value-format",
+    "key.deserializer": "remove it, and use --key-format",
+    "value.deserializer": "remove it, and use --value-format",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connection:
-    """The options of the connection, with their help."""
+class _Addresses:
+    """The option for the brokers' addresses."""
 
     bootstrap_servers: Annotated[
         str | None,
-        Parameter(name=["--bootstrap-servers", "-b"], group=_GROUP, metavar="HOST:PORT,..."),
+        Parameter(name=["--bootstrap-servers", "-b"], group=GROUP, metavar="HOST:PORT,..."),
     ] = None
     """broker addresses; one reachable broker is enough"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of all connections, also of those to Schema Registry, with their help."""
+
     overrides: Annotated[
         tuple[str, ...],
         Parameter(
             name=["--property", "-X"],
-            group=_GROUP,
+            group=GROUP,
             negative=(),
             metavar="KEY=VALUE",
             show_default=False,
-            help="a librdkafka property, such as security.protocol=SSL; repeatable. "
+            help="a librdkafka property, such as security.protocol=SSL, or one of Schema "
+            "Registry, such as schema.registry.ssl.ca.location=ca.pem; repeatable. "
             "For passwords use @FILE or env:NAME as the value: other users can see the command.",
         ),
     ] = ()
     config: Annotated[
-        Path | None, Parameter(name=["--config", "-F"], group=_GROUP, metavar="FILE")
+        Path | None, Parameter(name=["--config", "-F"], group=GROUP, metavar="FILE")
     ] = None
     """a file of properties: lines KEY=VALUE, or TOML if its name ends in .toml"""
-    profile: Annotated[str | None, Parameter(group=_GROUP, metavar="NAME")] = None
+    profile: Annotated[str | None, Parameter(group=GROUP, metavar="NAME")] = None
     """a profile of ~/.config/cykafka/config.toml (default: CYKAFKA_PROFILE, else "default")"""
     timeout: Annotated[
         float,
-        Parameter(group=_GROUP, metavar="S", validator=validators.Number(gt=0, lte=86_400)),
+        Parameter(group=GROUP, metavar="S", validator=validators.Number(gt=0, lte=86_400)),
     ] = 10.0
-    """seconds to wait for the brokers and for the response to a request"""
-    verbose: Annotated[bool, plain("--verbose", "-v", group=_GROUP)] = False
-    """show librdkafka's log"""
+    """seconds to wait for a connection and for the response to a request"""
 
-    def properties(self) -> dict[str, str]:
-        """Return the client properties from all places.
+    def registry(self) -> dict[str, str]:
+        """Return the options of Schema Registry from all places, without ``schema.registry.``.
 
         Raises
         ------
         UsageError
-            A file is not valid, librdkafka rejects a property, or no brokers are set.
+            A file is not valid.
         """
-        merged = _merged([*self._implicit(), *self._explicit()])
-        if not merged.get(_SERVERS):
-            raise UsageError(
-                "brokers are missing: use -b HOST:PORT, a profile with bootstrap.servers in "
-                f"{profiles.profile_file()}, or the variable CYKAFKA_BOOTSTRAP_SERVERS"
-            )
-        return merged
-
-    def explicit(self) -> dict[str, str]:
-        """Return the properties from the command line, ``-F`` and ``--profile``.
-
-        Raises
-        ------
-        UsageError
-            A file is not valid, or librdkafka rejects a property.
-        """
-        return _merged(self._explicit())
+        settings = _merged([*self._implicit(), *self._explicit()])
+        return {
+            key.removeprefix(_REGISTRY): value
+            for key, value in settings.items()
+            if key.startswith(_REGISTRY)
+        }
 
     def _implicit(self) -> list[tuple[str, dict[str, str]]]:
         """Return the environment's properties, lowest precedence first."""
@@ -134,8 +137,9 @@ class Connection:
         if self.config is None and self.profile is None:
             name = os.environ.get("CYKAFKA_PROFILE") or None
             places.append((f"profile {name or 'default'}", profiles.read_profile(name)))
-        if servers := os.environ.get("CYKAFKA_BOOTSTRAP_SERVERS"):
-            places.append(("CYKAFKA_BOOTSTRAP_SERVERS", {_SERVERS: servers}))
+        for variable, key in _VARIABLES.items():
+            if value := os.environ.get(variable):
+                places.append((variable, {key: value}))
         return places
 
     def _explicit(self) -> list[tuple[str, dict[str, str]]]:
@@ -151,6 +155,44 @@ class Connection:
         except ValueError as error:
             raise UsageError(f"-X: {error}") from None
         places.append(("-X", settings))
+        return places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection(Settings, _Addresses):
+    """The options of connections to brokers, with their help."""
+
+    verbose: Annotated[bool, plain("--verbose", "-v", group=GROUP)] = False
+    """show librdkafka's log"""
+
+    def properties(self) -> dict[str, str]:
+        """Return the client properties from all places.
+
+        Raises
+        ------
+        UsageError
+            A file is not valid, librdkafka rejects a property, or no brokers are set.
+        """
+        merged = _for_clients(_merged([*self._implicit(), *self._explicit()]))
+        if not merged.get(_SERVERS):
+            raise UsageError(
+                "brokers are missing: use -b HOST:PORT, a profile with bootstrap.servers in "
+                f"{profiles.profile_file()}, or the variable CYKAFKA_BOOTSTRAP_SERVERS"
+            )
+        return merged
+
+    def explicit(self) -> dict[str, str]:
+        """Return the properties from the command line, ``-F`` and ``--profile``.
+
+        Raises
+        ------
+        UsageError
+            A file is not valid, or librdkafka rejects a property.
+        """
+        return _for_clients(_merged(self._explicit()))
+
+    def _explicit(self) -> list[tuple[str, dict[str, str]]]:
+        places = super()._explicit()
         if self.bootstrap_servers is not None:
             places.append(("-b", {_SERVERS: self.bootstrap_servers}))
         return places
@@ -297,6 +339,11 @@ class Brokers:
         return Failed(f"cannot reach {self.servers} within {self.timeout:g} s: {cause}")
 
 
+def _for_clients(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that are librdkafka's."""
+    return {key: value for key, value in settings.items() if not key.startswith(_REGISTRY)}
+
+
 def _merged(places: list[tuple[str, dict[str, str]]]) -> dict[str, str]:
     """Merge the properties from all places, lowest precedence first."""
     merged: dict[str, str] = {}
@@ -307,7 +354,7 @@ def _merged(places: list[tuple[str, dict[str, str]]]) -> dict[str, str]:
 
 
 def _check(place: str, settings: Mapping[str, str]) -> None:
-    for key, value in settings.items():
+    for key, value in _for_clients(settings).items():
         if key in _OF_JAVA:
             raise UsageError(f"{place}: {key} is a Java client property; {_OF_JAVA[key]}")
         if key == _SERVERS:

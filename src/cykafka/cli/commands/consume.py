@@ -7,7 +7,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,15 +17,20 @@ from rich.console import Console
 
 from cykafka import Consumer, KafkaError, MessageBatch, ShareConsumer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
+from cykafka.cli.cluster.registry import Registry, Url
 from cykafka.cli.records import line_formats
+from cykafka.cli.records.bad_records import BadRecord, BadRecords
+from cykafka.cli.records.decoding import Decoder
 from cykafka.cli.records.line_formats import Format
 from cykafka.cli.records.places import Place, parse_place, spans
 from cykafka.cli.records.reading import Member, follow, read_to_end
 from cykafka.cli.records.sharing import ShareMember
+from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat, reader
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numbers, plain
 from cykafka.cli.terminal.progress import Meter
+from cykafka.cli.terminal.texts import counted
 
 __all__ = ["HELP_EPILOGUE", "consume"]
 
@@ -36,7 +41,9 @@ HELP_EPILOGUE = (
     "* ``cykafka consume orders -o @-1h --until @now --json``\n"
     "* ``cykafka consume orders -f '%p %o %k: %s\\n'``\n"
     "* ``cykafka consume orders payments -G billing``\n"
-    "* ``cykafka consume jobs --share-group workers --json``\n\n"
+    "* ``cykafka consume jobs --share-group workers --json``\n"
+    "* ``cykafka consume orders -e --value-format avro -r http://localhost:8081``\n\n"
+    f"{FORMATS_HELP}\n\n"
     f"tokens of --format: {line_formats.TOKENS}\n\n" + EXIT_STATUS_HELP
 )
 
@@ -68,6 +75,14 @@ class ConsumeOptions:
     """exit after N records"""
     key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
     """only records with this key"""
+    value_format: Annotated[
+        str | None, option("--value-format", group=_WHAT, metavar="FORMAT")
+    ] = None
+    """decode values: avro, protobuf, json, string, bytes or such as '>q', see below"""
+    key_format: Annotated[str | None, option("--key-format", group=_WHAT, metavar="FORMAT")] = None
+    """decode keys likewise"""
+    skip_bad: Annotated[bool, plain("--skip-bad", group=_WHAT)] = False
+    """skip and count records that cannot be decoded (default: stop there)"""
     delimiter: Annotated[str | None, option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
         None
     )
@@ -101,6 +116,7 @@ def consume(
     /,
     *,
     options: Annotated[ConsumeOptions | None, Parameter(name="*")] = None,
+    schema_registry: Url = None,
     connection: ConnectionOptions = None,
 ) -> int:
     """Print records of topics to standard output.
@@ -113,19 +129,29 @@ def consume(
     topics : str
         the topics; with -G, one that begins with ^ is a regular expression
     """
-    options = options or ConsumeOptions()
+    options, connection = options or ConsumeOptions(), connection or Connection()
     _check_groups(options)
+    _check_formats(options, schema_registry)
+    with Registry(connection, schema_registry) as registry:
+        return _consume(topics, options, connection, registry)
+
+
+def _consume(
+    topics: Sequence[str], options: ConsumeOptions, connection: Connection, registry: Registry
+) -> int:
     start, until = _places(options)
     form, terminator = _format(options)
+    decoder = _decoder(options, registry)
     wanted = _partitions(options)
     defaults = {} if options.share_group else {"auto.offset.reset": "earliest"}
-    brokers = (connection or Connection()).brokers(defaults)
+    brokers = connection.brokers(defaults)
     limits = _Limits(
         options.count,
         None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
     )
     interrupts = Interrupts()
     finished_at: float | None = None
+    failure: BadRecord | None = None
     consumer: Consumer | ShareConsumer
     if options.share_group is not None:
         consumer = brokers.share_consumer(**{
@@ -152,8 +178,11 @@ def consume(
         to_a_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
         meter = Meter(", ".join(topics), total, shown=to_a_file and not options.quiet)
         brokers.tell = meter.warn
+        decoder.bad.report = meter.warn
         with interrupts, meter:
-            _print_all(batches, member, form, terminator, limits, meter, interrupts)
+            failure = _print_all(
+                batches, member, decoder, form, terminator, limits, meter, interrupts
+            )
             finished_at = time.monotonic()
             if member is not None:
                 member.finish()
@@ -162,7 +191,11 @@ def consume(
         spent = 0 if finished_at is None else time.monotonic() - finished_at
         consumer.close(max(brokers.timeout - spent, 0))
     if not options.quiet:
-        meter.say(meter.summary())
+        bad = decoder.bad.count
+        skipped = f"; {counted(bad, 'bad record')} skipped" if bad else ""
+        meter.say(meter.summary() + skipped)
+    if failure is not None:
+        raise failure
     return Status.INTERRUPTED if interrupts.requested else Status.OK
 
 
@@ -196,6 +229,19 @@ def _check_groups(options: ConsumeOptions) -> None:
         raise UsageError(
             "--share-group cannot be combined with -k: the group would lose the other records"
         )
+
+
+def _check_formats(options: ConsumeOptions, url: str | None) -> None:
+    """Refuse options that have no meaning with the formats of keys and values."""
+    names = {form.name for form in _forms(options) if form is not None}
+    if options.skip_bad and not names:
+        raise UsageError("--skip-bad needs --value-format or --key-format")
+    if url is not None and names.isdisjoint(("avro", "protobuf", "json")):
+        raise UsageError(
+            "--schema-registry needs --value-format or --key-format avro, protobuf or json"
+        )
+    if options.hex and names:
+        raise UsageError("--hex shows bytes: remove --value-format and --key-format")
 
 
 def _places(options: ConsumeOptions) -> tuple[Place, Place | None]:
@@ -261,9 +307,8 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
                 raise UsageError(f"-f: {error}") from None
         if options.hex:
             return line_formats.dump, b"\n"
-        if on_terminal:
-            return line_formats.printable_json_lines, b"\n"
-        return line_formats.json_lines, b"\n"
+        keys, values = ("text" if form is None else form.kind for form in _forms(options))
+        return line_formats.json_lines(keys, values, escaped=on_terminal), b"\n"
     if plain and on_terminal:
         console = Console()
         return line_formats.pretty(not console.no_color and console.is_terminal), b"\n"
@@ -271,6 +316,18 @@ def _format(options: ConsumeOptions) -> tuple[Format, bytes]:
     key_delimiter = delimiter("-K", options.key_delimiter)
     form = line_formats.values(null, key_delimiter, escaped=on_terminal)
     return form, b"\n" if end is None else end
+
+
+def _forms(options: ConsumeOptions) -> tuple[ValueFormat | None, ValueFormat | None]:
+    key, value = options.key_format, options.value_format
+    return ValueFormat.parse("key", key), ValueFormat.parse("value", value)
+
+
+def _decoder(options: ConsumeOptions, registry: Registry) -> Decoder:
+    """Return what decodes the records. This does not connect to the registry yet."""
+    bad = BadRecords(options.skip_bad, _warn, "; --skip-bad skips such records")
+    key, value = (form and reader(form, registry) for form in _forms(options))
+    return Decoder(key, value, bad)
 
 
 def _find_partitions(
@@ -316,36 +373,54 @@ def _find_partitions(
 def _print_all(
     batches: Iterable[MessageBatch],
     member: Member | ShareMember | None,
+    decoder: Decoder,
     form: Format,
     terminator: bytes,
     limits: _Limits,
     meter: Meter,
     interrupts: Interrupts,
-) -> None:
+) -> BadRecord | None:
+    """Print all records; return the one that could not be decoded, if that ends the work."""
     left = limits.count
     done = 0
     for batch in batches:
         if len(batch):
             with batch:
-                lines = form(batch)
-                used = len(batch)
-                if limits.key is not None or (left is not None and used > left):
-                    chosen = _chosen(batch, limits.key, left)
-                    if left is not None and len(chosen) == left:
-                        used = chosen[-1] + 1
-                    lines = [lines[at] for at in chosen]
+                failure = None
+                if decoder.is_needed:
+                    decoded = decoder.decode(batch, limits.key, left)
+                    lines, used, failure = form(decoded), decoded.used, decoded.failure
+                else:
+                    lines, used = _lines(batch, form, limits.key, left)
                 count = len(lines)
                 size = _write(lines, terminator)
-                if member is not None:
+                if member is not None and used:
                     member.note_printed(batch if used == len(batch) else batch[:used])
                 done += used
                 meter.add(count, size, done)
+                if failure is not None:
+                    return failure
             if left is not None:
                 left -= count
                 if not left:
-                    return
+                    return None
         if interrupts.requested:
-            return
+            return None
+    return None
+
+
+def _lines(
+    batch: MessageBatch, form: Format, key: bytes | None, left: int | None
+) -> tuple[list[bytes], int]:
+    """Return the lines to print, and how many of the batch's records they use."""
+    lines = form(batch)
+    used = len(batch)
+    if key is not None or (left is not None and used > left):
+        chosen = _chosen(batch, key, left)
+        if left is not None and len(chosen) == left:
+            used = chosen[-1] + 1
+        lines = [lines[at] for at in chosen]
+    return lines, used
 
 
 def _chosen(batch: MessageBatch, key: bytes | None, left: int | None) -> list[int]:

@@ -17,7 +17,8 @@ from cyclopts.types import PositiveInt
 
 from cykafka import Consumer, MessageBatch, Producer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
-from cykafka.cli.records.chunks import STANDARD_INPUT, BadLines, Chunk, Input, limit_records
+from cykafka.cli.records.bad_records import BadRecords
+from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.places import Place, spans
 from cykafka.cli.records.reading import read_to_end
@@ -139,7 +140,7 @@ def _source(path: Path | None, options: DemoOptions) -> Input:
     key = options.key
     if path is None:
         path, key = default_file(), key or "tailnum"
-    bad = BadLines(False, lambda text: None, hint="")
+    bad = BadRecords(False, lambda text: None, hint="")
     return Input((path,), bad, Interrupts(), key_column=key, unpack=True)
 
 

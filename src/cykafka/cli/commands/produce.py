@@ -14,9 +14,13 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 
 from cykafka import KafkaException
 from cykafka.cli.cluster.connection import Connection, ConnectionOptions
-from cykafka.cli.records.chunks import STANDARD_INPUT, BadLines, Chunk, Input, limit_records
-from cykafka.cli.records.json_record import Headers
+from cykafka.cli.cluster.registry import Registry, Url
+from cykafka.cli.records.bad_records import BadRecords
+from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
+from cykafka.cli.records.json_record import Headers, Parts, Writers
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
+from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat
+from cykafka.cli.records.written_schemas import SchemaOptions, check_schemas, open_writers
 from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import delimiter, milliseconds, option, plain
@@ -31,7 +35,9 @@ HELP_EPILOGUE = (
     "* ``cykafka produce orders < orders.txt``\n"
     "* ``cykafka produce orders -K : -z zstd orders.txt``\n"
     "* ``cykafka consume orders --json -e | cykafka produce copy --json``\n"
-    "* ``cykafka produce orders --csv --key-column id orders.csv``\n\n" + EXIT_STATUS_HELP
+    "* ``cykafka produce orders --csv --key-column id orders.csv``\n"
+    "* ``cykafka produce orders --value-format avro --schema order.avsc -r http://localhost:8081``"
+    f"\n\n{FORMATS_HELP}\n\n" + EXIT_STATUS_HELP
 )
 
 _FORMAT = Group("Format", sort_key=1)
@@ -51,6 +57,14 @@ class ProduceOptions:
     """each row is a record: a JSON object of texts, named by the file's first line"""
     whole: Annotated[bool, plain("--whole", group=_FORMAT)] = False
     """each file is a record"""
+    value_format: Annotated[
+        str | None, option("--value-format", group=_FORMAT, metavar="FORMAT")
+    ] = None
+    """values are JSON to encode as: avro, protobuf, json, or such as '>q', see below"""
+    key_format: Annotated[str | None, option("--key-format", group=_FORMAT, metavar="FORMAT")] = (
+        None
+    )
+    """encode keys likewise"""
     delimiter: Annotated[
         str | None, option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")
     ] = None
@@ -112,6 +126,8 @@ def produce(
     /,
     *files: Path,
     options: Annotated[ProduceOptions | None, Parameter(name="*")] = None,
+    schemas: Annotated[SchemaOptions | None, Parameter(name="*")] = None,
+    schema_registry: Url = None,
     connection: ConnectionOptions = None,
 ) -> int:
     """Send records from files or standard input.
@@ -126,17 +142,35 @@ def produce(
     files : Path
         files to read in turn; - is standard input (default: standard input)
     """
-    options = options or ProduceOptions()
+    options, connection = options or ProduceOptions(), connection or Connection()
+    schemas = schemas or SchemaOptions()
     _check(options)
+    _check_formats(options, schemas, schema_registry)
+    with Registry(connection, schema_registry) as registry:
+        return _produce(topic, files, options, schemas, connection, registry)
+
+
+def _produce(
+    topic: str,
+    files: tuple[Path, ...],
+    options: ProduceOptions,
+    schemas: SchemaOptions,
+    connection: Connection,
+    registry: Registry,
+) -> int:
+    forms = _forms(options)
+    check_schemas(forms, schemas, registry)
     overrides = _overrides(options)
     compression = {} if options.compression is None else {"compression.type": options.compression}
-    brokers = (connection or Connection()).brokers()
+    brokers = connection.brokers()
     if brokers.config.get("transactional.id"):
         raise UsageError(
             "transactional.id: this command does not use transactions; remove the property"
         )
     interrupts = Interrupts()
-    bad = BadLines(options.skip_bad, lambda text: meter.warn(text))
+    bad = BadRecords(
+        options.skip_bad, lambda text: meter.warn(text), "; --skip-bad skips such lines"
+    )
     source = Input(
         files or (STANDARD_INPUT,),
         bad,
@@ -146,6 +180,7 @@ def produce(
         _delimiter("--header-delimiter", options.header_delimiter),
         options.key_column,
         options.value_column,
+        skips_empty=options.null,
     )
     # A bar would disturb a user who types the records.
     typed = STANDARD_INPUT in source.files and os.isatty(0)
@@ -158,6 +193,10 @@ def produce(
                 f"-p: topic {topic!r} has no partition {options.partition}; "
                 f"the last is {partitions[-1]}"
             )
+        # After all checks, because this may register schemas.
+        source.writers = open_writers(topic, forms, schemas, registry)
+        if source.writers is not None:
+            overrides = overrides._replace(key=_encoded(overrides.key, source.writers, options))
         brokers.tell = meter.warn
         sender = ChunkSender(producer, topic, meter, interrupts, overrides)
         source.meanwhile = sender.settle
@@ -198,6 +237,22 @@ def _check(options: ProduceOptions) -> None:
         raise UsageError("-k is the key of all records; remove --key-delimiter or --key-column")
 
 
+def _check_formats(options: ProduceOptions, schemas: SchemaOptions, url: str | None) -> None:
+    forms = [form for form in _forms(options) if form is not None]
+    if options.csv and forms:
+        raise UsageError("--csv has only texts: remove --value-format and --key-format")
+    if url is not None and not any(schemas.needs_registry(form) for form in forms):
+        raise UsageError(
+            "--schema-registry needs --value-format or --key-format avro or protobuf, or json "
+            "with --schema or --subject"
+        )
+
+
+def _forms(options: ProduceOptions) -> tuple[ValueFormat | None, ValueFormat | None]:
+    key, value = options.key_format, options.value_format
+    return ValueFormat.parse("key", key), ValueFormat.parse("value", value)
+
+
 def _delimiter(name: str, text: str | None) -> bytes | None:
     found = delimiter(name, text)
     if found is not None and not found:
@@ -229,6 +284,14 @@ def _overrides(options: ProduceOptions) -> Overrides:
         options.any_partition,
         options.keep_topic,
     )
+
+
+def _encoded(key: bytes | None, writers: Writers, options: ProduceOptions) -> bytes | None:
+    """Return the key of all records."""
+    try:
+        return writers.encode(Parts(key), skips_empty=options.null).key
+    except ValueError as error:
+        raise UsageError(f"-k: {error}") from None
 
 
 def _chunks(source: Input, options: ProduceOptions) -> Iterator[Chunk]:
@@ -279,7 +342,7 @@ def _paced(
             due += len(part.lines) / rate
 
 
-def _sum_up(sender: ChunkSender, bad: BadLines, quiet: bool) -> None:
+def _sum_up(sender: ChunkSender, bad: BadRecords, quiet: bool) -> None:
     meter = sender.meter
     if meter.errors > sender.shown:
         meter.warn(f"and {counted(meter.errors - sender.shown, 'more record')} failed")

@@ -18,12 +18,13 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from cykafka.cli.records.json_record import Headers, Parts, decode, parse, to_bytes
+from cykafka.cli.records.bad_records import BadRecord, BadRecords
+from cykafka.cli.records.json_record import Headers, Parts, Writers, decode, parse, to_bytes
 from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.internal import Pieces, did_you_mean, split
 
-__all__ = ["STANDARD_INPUT", "BadLine", "BadLines", "Chunk", "Input", "limit_records"]
+__all__ = ["STANDARD_INPUT", "Chunk", "Input", "limit_records"]
 
 STANDARD_INPUT = Path("/dev/stdin")
 _BLOCK = 1 << 20
@@ -31,7 +32,6 @@ _ROWS = 10_000
 # librdkafka's largest message.max.bytes.
 _MOST_BYTES = 1_000_000_000
 _MAX_FIELD = 2**31 - 1
-_SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
 # RuntimeError: the file in the .zip has a password.
 _UNPACK_ERRORS = (EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -91,62 +91,22 @@ def limit_records(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]
             return
 
 
-class BadLine(Failed):
-    """A line is not a record."""
-
-
-class BadLines:
-    """Counts lines that are not records, or raises at the first such line.
-
-    Parameters
-    ----------
-    skip : bool
-        Whether to continue after bad lines.
-    report : callable
-        Called with a text about each of the first five bad lines.
-    hint : str
-        The error's hint about skipping.
-    """
-
-    def __init__(
-        self,
-        skip: bool,
-        report: Callable[[str], None],
-        hint: str = "; --skip-bad skips such lines",
-    ) -> None:
-        self.skip = skip
-        self.count = 0
-        self._report = report
-        self._hint = hint
-
-    def add(self, source: str, line: int, why: str) -> None:
-        """Note a bad line.
-
-        Raises
-        ------
-        BadLine
-            `skip` is False.
-        """
-        text = f"{source}, line {line}: {why}"
-        if not self.skip:
-            raise BadLine(text + self._hint)
-        self.count += 1
-        if self.count <= _SHOWN:
-            self._report(f"skipped {text}")
-
-
 @dataclass
 class Input:
     """Files, and how to read records from them."""
 
     files: Sequence[Path]
-    bad: BadLines
+    bad: BadRecords
     interrupts: Interrupts
     delimiter: bytes = b"\n"
     key_delimiter: bytes | None = None
     header_delimiter: bytes | None = None
     key_column: str | None = None
     value_column: str | None = None
+    writers: Writers | None = None
+    """what makes bytes of JSON, in lines, in JSON lines and in whole files"""
+    skips_empty: bool = False
+    """whether `writers` leave empty keys and values as they are"""
     unpack: bool = False
     """whether to read the contents of .gz and .zip files"""
     meanwhile: Callable[[], object] = lambda: None
@@ -182,8 +142,8 @@ class Input:
         """Yield one record per line, with a key and headers if their delimiters are set."""
         for path in self.files:
             for source, first, pieces, size in self._pieces(path, self.delimiter):
-                if self.header_delimiter is not None:
-                    yield from self._parsed(source, first, pieces, size, self._line_with_headers)
+                if self.header_delimiter is not None or self.writers is not None:
+                    yield from self._parsed(source, first, pieces, size, self._line)
                 elif self.key_delimiter is not None:
                     yield from self._keyed(source, first, pieces, size, self.key_delimiter)
                 else:
@@ -193,7 +153,7 @@ class Input:
     def ndjson(self) -> Iterator[Chunk]:
         """Yield one record per line of JSON; `json_record` describes the format."""
         for path in self.files:
-            yield from self._json(self._pieces(path, b"\n"), _json_line)
+            yield from self._json(self._pieces(path, b"\n"), self._json_line)
 
     def whole(self) -> Iterator[Chunk]:
         """Yield one record per file."""
@@ -207,7 +167,7 @@ class Input:
                     raise Failed(f"{_name(path)}: it is longer than 1 GB")
             if self.interrupts.requested:
                 return  # part of a file is not a record
-            yield Chunk(_name(path), range(1, 2), [b"".join(blocks)], size=size)
+            yield from self._parsed(_name(path), 1, [b"".join(blocks)], size, self._encoded)
 
     def csv(self) -> Iterator[Chunk]:
         """Yield one record per row, from files that begin with a header line."""
@@ -304,6 +264,21 @@ class Input:
         keys, values = parts
         yield Chunk(source, range(first, first + len(pieces)), values, keys, size=size)
 
+    def _encoded(self, value: bytes) -> Parts:
+        return self._encode(Parts(value=value))
+
+    def _encode(self, parts: Parts) -> Parts:
+        if self.writers is None:
+            return parts
+        return self.writers.encode(parts, skips_empty=self.skips_empty)
+
+    def _line(self, line: bytes) -> Parts:
+        if self.header_delimiter is not None:
+            return self._encode(self._line_with_headers(line))
+        if self.key_delimiter is not None:
+            return self._encode(self._line_with_key(line))
+        return self._encoded(line)
+
     def _line_with_key(self, line: bytes) -> Parts:
         assert self.key_delimiter is not None
         key, separator, value = line.partition(self.key_delimiter)
@@ -342,14 +317,14 @@ class Input:
         """Yield records. If a bad line ends the work, first yield the records before that line."""
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadLine | None = None
+        failure: BadRecord | None = None
         for number, line in enumerate(pieces, first):
             try:
                 parts = parse(line)
             except ValueError as error:
                 try:
-                    self.bad.add(source, number, str(error))
-                except BadLine as bad:
+                    self.bad.add(f"{source}, line {number}", str(error))
+                except BadRecord as bad:
                     failure = bad
                     break
                 continue
@@ -371,6 +346,9 @@ class Input:
             if first == 1:
                 lines[0] = lines[0].removeprefix(_BOM)
             yield from self._parsed(source, first, lines, size, parse_line)
+
+    def _json_line(self, line: bytes) -> Parts | None:
+        return decode(line, self.writers or Writers()) if line.strip() else None
 
     def _object_parser(self) -> Callable[[bytes], Parts | None]:
         key = self.key_column
@@ -403,7 +381,7 @@ class Input:
         try:
             names = next(reader, None)
         except csv.Error as error:
-            raise BadLine(f"{source}, line 1: {error}") from None
+            raise BadRecord(f"{source}, line 1: {error}") from None
         if names is None:
             if self.interrupts.requested:
                 return
@@ -414,7 +392,7 @@ class Input:
         row_to_parts = self._row_parser(source, names, key)
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadLine | None = None
+        failure: BadRecord | None = None
         while failure is None:
             number = reader.line_num + 1
             try:
@@ -428,8 +406,8 @@ class Input:
                 if self.interrupts.requested and not lines.left:
                     break  # a signal cut the row off
                 try:
-                    self.bad.add(source, number, str(error))
-                except BadLine as bad:
+                    self.bad.add(f"{source}, line {number}", str(error))
+                except BadRecord as bad:
                     failure = bad
             if rows and (not lines.left or len(rows) >= _ROWS):
                 yield _columns(source, numbers, rows, lines.taken())
@@ -493,10 +471,6 @@ class _TextLines:
         """Return the bytes in the blocks read since the last call."""
         size, self._size = self._size, 0
         return size
-
-
-def _json_line(line: bytes) -> Parts | None:
-    return decode(line) if line.strip() else None
 
 
 def _columns(source: str, numbers: list[int], rows: list[Parts], size: int) -> Chunk:

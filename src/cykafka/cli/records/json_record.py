@@ -5,24 +5,38 @@
 
 Keys and values are JSON strings if their bytes are UTF-8, and null if the record has none. Other
 bytes are base64 in ``key_base64`` and ``value_base64``, instead of ``key`` and ``value``. Header
-values follow the same rule. A record without headers has ``"headers": []``. A timestamp is in ms
-since the epoch, or null if the record has none.
+values follow the same rule. Keys and values that the command has decoded are JSON in ``key`` and
+``value``; JSON null is the text ``null`` in ``value_json``.
+
+A record without headers has ``"headers": []``. A timestamp is in ms since the epoch, or null if
+the record has none.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from cykafka import MessageBatch
 from cykafka.internal import did_you_mean, is_topic_name
 
-__all__ = ["Headers", "Parts", "decode", "encode_batch", "parse", "to_bytes"]
+__all__ = [
+    "Headers",
+    "Kind",
+    "Parts",
+    "Records",
+    "Writers",
+    "decode",
+    "encode_batch",
+    "parse",
+    "to_bytes",
+]
 
 Headers = list[tuple[str, bytes | None]]
+Kind: TypeAlias = Literal["text", "base64", "json"]
+"""How lines show bytes: as text if they are UTF-8, always as base64, or as the JSON they are."""
 
 _MEMBERS = {
     "topic",
@@ -31,11 +45,14 @@ _MEMBERS = {
     "timestamp",
     "key",
     "key_base64",
+    "key_json",
     "value",
     "value_base64",
+    "value_json",
     "headers",
 }
 _PLAIN = "; to send lines as they are, leave out --json"
+_VALUES = ("value", "value_base64", "value_json")
 _OF_HEADER = {"key", "value", "value_base64"}
 _MOST_PARTITION = 2**31 - 1
 _MOST_TIMESTAMP = 2**63 - 1
@@ -52,15 +69,32 @@ class Parts(NamedTuple):
     topic: str | None = None
 
 
-def encode_batch(batch: MessageBatch) -> list[str]:
+class Records(Protocol):
+    """Records as columns: a MessageBatch, or one that the command has decoded."""
+
+    @property
+    def topics(self) -> Sequence[str]: ...
+    @property
+    def partitions(self) -> Sequence[int]: ...
+    @property
+    def offsets(self) -> Sequence[int]: ...
+    @property
+    def timestamps(self) -> Sequence[int]: ...
+    def keys(self) -> list[bytes | None]: ...
+    def values(self) -> list[bytes | None]: ...
+    def headers(self) -> list[Headers | None]: ...
+    def __len__(self) -> int: ...
+
+
+def encode_batch(batch: Records, keys: Kind = "text", values: Kind = "text") -> list[str]:
     """Return a batch's lines, without newlines."""
     columns = zip(
         batch.topics,
         batch.partitions,
         batch.offsets,
         batch.timestamps,
-        _members("key", batch.keys()),
-        _members("value", batch.values()),
+        _COLUMNS[keys]("key", batch.keys()),
+        _COLUMNS[values]("value", batch.values()),
         batch.headers(),
         strict=True,
     )
@@ -72,7 +106,7 @@ def encode_batch(batch: MessageBatch) -> list[str]:
     ]
 
 
-def _members(name: str, column: list[bytes | None]) -> list[str]:
+def _texts(name: str, column: list[bytes | None]) -> list[str]:
     null = f'"{name}":null'
     if column.count(None) == len(column):
         return [null] * len(column)
@@ -85,13 +119,40 @@ def _members(name: str, column: list[bytes | None]) -> list[str]:
         return [_member(name, data) for data in column]
 
 
+def _base64(name: str, column: list[bytes | None]) -> list[str]:
+    return [f'"{name}":null' if data is None else _octets(name, data) for data in column]
+
+
+def _json(name: str, column: list[bytes | None]) -> list[str]:
+    # A value null is Kafka's.
+    return [
+        f'"{name}":null'
+        if data is None
+        else f'"{name}_json":"null"'
+        if data == b"null"
+        else f'"{name}":{data.decode()}'
+        for data in column
+    ]
+
+
+_COLUMNS: dict[Kind, Callable[[str, list[bytes | None]], list[str]]] = {
+    "text": _texts,
+    "base64": _base64,
+    "json": _json,
+}
+
+
 def _member(name: str, data: bytes | None) -> str:
     if data is None:
         return f'"{name}":null'
     try:
         return f'"{name}":{encode_basestring(data.decode())}'
     except UnicodeDecodeError:
-        return f'"{name}_base64":"{b64encode(data).decode()}"'
+        return _octets(name, data)
+
+
+def _octets(name: str, data: bytes) -> str:
+    return f'"{name}_base64":"{b64encode(data).decode()}"'
 
 
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
@@ -101,11 +162,55 @@ def _headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return f"[{','.join(members)}]"
 
 
-def decode(line: bytes) -> Parts:
+class Writers(NamedTuple):
+    """What makes bytes of parsed JSON; None: the rule of `decode`."""
+
+    key: Callable[[Any], bytes] | None = None
+    value: Callable[[Any], bytes] | None = None
+
+    def encode(self, parts: Parts, *, skips_empty: bool = False) -> Parts:
+        """Return a record whose key and value are texts of JSON, encoded.
+
+        Parameters
+        ----------
+        parts : Parts
+        skips_empty : bool
+            Leave an empty key or value as it is.
+
+        Raises
+        ------
+        ValueError
+            A text is not JSON, or a writer raises.
+        """
+
+        def of(
+            name: str, write: Callable[[Any], bytes] | None, text: bytes | None
+        ) -> bytes | None:
+            if write is None or text is None or (skips_empty and not text):
+                return text
+            return _written(name, lambda given: write(parse(given)), text)
+
+        return parts._replace(
+            key=of("key", self.key, parts.key), value=of("value", self.value, parts.value)
+        )
+
+
+def _written(name: str, write: Callable[[Any], bytes], value: Any) -> bytes:
+    try:
+        return write(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+_BY_RULE = Writers()
+
+
+def decode(line: bytes, writers: Writers = _BY_RULE) -> Parts:
     """Return a line's record.
 
-    A ``value`` or ``key`` that is a number, a boolean, an array or an object becomes its JSON
-    text. ``headers`` may also be an object whose values are texts. ``offset`` has no effect.
+    Without a writer, a ``value`` or ``key`` that is a number, a boolean, an array or an object
+    becomes its JSON text. ``headers`` may also be an object whose values are texts. ``offset`` has
+    no effect.
 
     Raises
     ------
@@ -118,14 +223,14 @@ def decode(line: bytes) -> Parts:
     if not members.keys() <= _MEMBERS:
         name = next(member for member in members if member not in _MEMBERS)
         raise ValueError(f"unknown member {name!r}{_PLAIN}{did_you_mean(name, _MEMBERS)}")
-    if "value" not in members and "value_base64" not in members:
+    if members.keys().isdisjoint(_VALUES):
         raise ValueError('no member "value"; the value of a tombstone is null')
     topic = members.get("topic")
     if topic is not None and not (isinstance(topic, str) and is_topic_name(topic)):
         raise ValueError("topic: expected up to 249 letters, digits, dots, hyphens, underscores")
     return Parts(
-        _data(members, "key"),
-        _data(members, "value"),
+        _data(members, "key", writers.key),
+        _data(members, "value", writers.value),
         _read_headers(members.get("headers")),
         _number(members, "partition", 0, _MOST_PARTITION),
         # librdkafka replaces 0 by the current time.
@@ -165,16 +270,28 @@ _decoder = json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
-def _data(members: dict[str, Any], name: str) -> bytes | None:
-    coded = f"{name}_base64"
-    if coded in members:
-        if name in members:
-            raise ValueError(f"both {name} and {coded}")
+def _data(
+    members: dict[str, Any], name: str, write: Callable[[Any], bytes] | None = None
+) -> bytes | None:
+    given = [each for each in (name, f"{name}_base64", f"{name}_json") if each in members]
+    if len(given) > 1:
+        raise ValueError(f"both {given[0]} and {given[1]}")
+    value: Any = members[given[0]] if given else None
+    if given == [f"{name}_base64"]:
         try:
-            return b64decode(members[coded], validate=True)
+            return b64decode(value, validate=True)
         except (ValueError, TypeError):
-            raise ValueError(f"{coded}: expected a base64 string") from None
-    return to_bytes(name, members.get(name))
+            raise ValueError(f"{given[0]}: expected a base64 string") from None
+    if given == [f"{name}_json"]:
+        if not isinstance(value, str):
+            raise ValueError(f"{given[0]}: expected a string with JSON")
+        text = value.encode()
+        if write is None:
+            return text
+        return _written(name, lambda given: write(parse(given)), text)
+    if write is None or value is None:
+        return to_bytes(name, value)
+    return _written(name, write, value)
 
 
 def to_bytes(name: str, value: Any) -> bytes | None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
-from cykafka import MessageBatch
-from cykafka.cli.records.json_record import encode_batch
+from cykafka.cli.records.json_record import Kind, Records, encode_batch
 from cykafka.cli.terminal.parameters import unescape
 from cykafka.cli.terminal.texts import counted, iso, printable, printable_json, printable_text
 
@@ -17,12 +16,11 @@ __all__ = [
     "dump",
     "json_lines",
     "pretty",
-    "printable_json_lines",
     "template",
     "values",
 ]
 
-Format = Callable[[MessageBatch], list[bytes]]
+Format = Callable[[Records], list[bytes]]
 """Formats each record of a batch."""
 
 TOKENS = (
@@ -32,7 +30,7 @@ TOKENS = (
 _TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _NULL = b"NULL"
 _WIDTH = 16
-_Column = Callable[[MessageBatch, bytes], list[bytes]]
+_Column = Callable[[Records, bytes], list[bytes]]
 
 
 def values(null: bytes, key_delimiter: bytes | None = None, *, escaped: bool = False) -> Format:
@@ -52,7 +50,7 @@ def values(null: bytes, key_delimiter: bytes | None = None, *, escaped: bool = F
         found = _filled(column, null)
         return list(map(printable_text, found)) if escaped else found
 
-    def of(batch: MessageBatch) -> list[bytes]:
+    def of(batch: Records) -> list[bytes]:
         found = filled(batch.values())
         if key_delimiter is None:
             return found
@@ -93,11 +91,11 @@ def template(text: str, null: bytes, *, escaped: bool = False) -> Format:
     if not any(pieces):
         raise ValueError("the template is empty")
 
-    def column(piece: _Column, batch: MessageBatch) -> Iterable[bytes]:
+    def column(piece: _Column, batch: Records) -> Iterable[bytes]:
         found = piece(batch, null)
         return map(printable_text, found) if escaped else found
 
-    def of(batch: MessageBatch) -> list[bytes]:
+    def of(batch: Records) -> list[bytes]:
         columns: list[Iterable[bytes]] = [
             repeat(piece, len(batch)) if isinstance(piece, bytes) else column(piece, batch)
             for piece in pieces
@@ -108,17 +106,25 @@ def template(text: str, null: bytes, *, escaped: bool = False) -> Format:
     return of
 
 
-def json_lines(batch: MessageBatch) -> list[bytes]:
-    """Return lines of JSON; `json_record` describes them."""
-    return [line.encode() for line in encode_batch(batch)]
+def json_lines(keys: Kind = "text", values: Kind = "text", *, escaped: bool = False) -> Format:
+    """Return a format for lines of JSON; `json_record` describes them.
+
+    Parameters
+    ----------
+    keys, values : Kind
+        What the bytes of keys and values are.
+    escaped : bool
+        Escape terminal controls.
+    """
+
+    def of(batch: Records) -> list[bytes]:
+        lines = encode_batch(batch, keys, values)
+        return [(printable_json(line) if escaped else line).encode() for line in lines]
+
+    return of
 
 
-def printable_json_lines(batch: MessageBatch) -> list[bytes]:
-    """Do the same as json_lines(), but escape more characters."""
-    return [printable_json(line).encode() for line in encode_batch(batch)]
-
-
-def dump(batch: MessageBatch) -> list[bytes]:
+def dump(batch: Records) -> list[bytes]:
     """Return keys and values as hexadecimal dumps in the form of ``hexdump -C``."""
     found = []
     for place, key, value in zip(_places(batch), batch.keys(), batch.values(), strict=True):
@@ -141,7 +147,7 @@ def pretty(colored: bool) -> Format:
     def bold(text: str) -> str:
         return f"\x1b[1m{text}\x1b[0m" if colored else text
 
-    def of(batch: MessageBatch) -> list[bytes]:
+    def of(batch: Records) -> list[bytes]:
         lines = []
         for place, key, value, headers in zip(
             _places(batch), batch.keys(), batch.values(), batch.headers(), strict=True
@@ -196,7 +202,7 @@ _COLUMNS: dict[str, _Column] = {
 }
 
 
-def _places(batch: MessageBatch) -> list[str]:
+def _places(batch: Records) -> list[str]:
     columns = zip(batch.topics, batch.partitions, batch.offsets, batch.timestamps, strict=True)
     return [
         f"{topic}[{partition}]@{offset}" + (f"  {iso(timestamp)}" if timestamp >= 0 else "")
