@@ -274,7 +274,7 @@ def test_avro_arrays_without_a_limit_are_refused(items: Any) -> None:
     reader = AvroReader(Document("avro", json.dumps(id_only)))
 
     for work in (reader.reader_of, reader.check):
-        with pytest.raises(UnfitError, match="an array has elements without bytes"):
+        with pytest.raises(UnfitError, match="an array's elements have no bytes"):
             work(written)
 
 
