@@ -216,7 +216,8 @@ class AvroDeserializer(_Reads, BaseDeserializer):
     """Deserializes Avro values in the registry's wire format.
 
     The names, arguments, keys and defaults are those of
-    ``confluent_kafka.schema_registry.avro.AvroDeserializer``. Bytes after the value are an error.
+    ``confluent_kafka.schema_registry.avro.AvroDeserializer``. Bytes after the value are an error,
+    and so is a decimal of more than 1,000 bytes. Decimals are not rounded to the precision.
 
     Parameters
     ----------
