@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from cykafka.schemas.document import UnfitError
@@ -16,6 +17,12 @@ except ImportError as error:
     raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = ["fault_of", "inlined", "loads", "title_of", "validator_for"]
+
+
+# An address for a schema without one.
+_ADDRESS = "json-schema:///"
+# A schema that uses the next one twice, and so on, becomes any number of objects.
+_MOST_NODES = 100_000
 
 
 def _refuse(name: str) -> Any:
@@ -59,10 +66,18 @@ def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
 def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
     """Return a schema with its references replaced by the referenced schemas.
 
-    The arguments and errors are those of `validator_for`.
+    The arguments and errors are those of `validator_for`. A schema that would become too large
+    also raises UnfitError.
     """
     validator_for(text, parts)  # raises UnfitError
-    return jsonschema_rs.dereference(_parsed(text), retriever=_retriever(parts))
+    schema, retrieve = _parsed(text), _retriever(parts)
+    try:
+        registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
+        if _size(schema, registry.resolver(_ADDRESS), {}) > _MOST_NODES:
+            raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
+        return jsonschema_rs.dereference(schema, retriever=retrieve)
+    except RecursionError:
+        raise UnfitError("the schema is nested too deeply") from None
 
 
 def fault_of(validator: Any, value: Any) -> str | None:
@@ -92,6 +107,31 @@ def _parsed(text: str) -> Any:
     if not is_shallow(schema, MOST_SCHEMA_LEVELS):
         raise RecursionError
     return schema
+
+
+def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
+    """Return the number of objects in a schema after its references are replaced.
+
+    `known` has the sizes of references, by the address of their place and the reference.
+    """
+    if isinstance(schema, list):
+        return sum(_size(each, resolver, known) for each in schema)
+    if not isinstance(schema, dict):
+        return 0
+    if isinstance(schema.get("$id"), str):
+        with suppress(jsonschema_rs.ReferencingError):  # an example may have such keys
+            resolver = resolver.lookup(schema["$id"]).resolver
+    size = 1 + sum(_size(each, resolver, known) for each in schema.values())
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        place = resolver.base_uri, reference
+        if place not in known:
+            known[place] = 0  # a reference to what it is in stays
+            with suppress(jsonschema_rs.ReferencingError):
+                found = resolver.lookup(reference)
+                known[place] = _size(found.contents, found.resolver, known)
+        size += known[place]
+    return size
 
 
 def _retriever(parts: tuple[tuple[str, str], ...]) -> Callable[[str], Any]:

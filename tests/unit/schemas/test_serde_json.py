@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from memory_registry import MemoryRegistry
 
-from cykafka.schemas.document import Document
-from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, whole
 from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
@@ -233,3 +233,30 @@ def test_batches_are_checked_as_single_values_are(payload: bytes, words: str | N
 def test_a_writers_name_is_the_title() -> None:
     assert JsonWriter(Document("json", '{"title": "Order"}')).name == "Order"
     assert JsonWriter(Document("json", "true")).name == ""
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_references_that_multiply_are_refused(is_named: bool) -> None:
+    def reference(number: int) -> Any:
+        return {"$ref": f"L{number}" if is_named else f"#/$defs/L{number}"}
+
+    def level(number: int) -> Any:
+        parts = {"a": reference(number + 1), "b": reference(number + 1)} if number < 40 else {}
+        named = {"$id": f"L{number}"} if is_named else {}
+        return {"type": "object", "properties": parts, **named}
+
+    schema = {"$id": "http://schemas/top", "type": "object", "properties": {"a": reference(0)},
+              "$defs": {f"L{number}": level(number) for number in range(41)}}  # fmt: skip
+    with pytest.raises(UnfitError, match="more than 100000 objects"):
+        whole(Document("json", json.dumps(schema)))
+
+
+def test_references_are_replaced() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "part.json#/$defs/n"},
+                                               "b": {"$ref": "#/properties/a"},
+                                               "c": {"$ref": "#"},
+                                               "d": {"enum": [{"$id": "x y", "$ref": "no"}]},
+                                               "$ref": {"type": "string"}}}  # fmt: skip
+    part = json.dumps({"$defs": {"n": {"type": "integer"}}})
+    made = whole(Document("json", json.dumps(schema), (("part.json", part),)))
+    assert made["properties"]["a"] == made["properties"]["b"] == {"type": "integer"}
