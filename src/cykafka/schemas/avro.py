@@ -7,35 +7,32 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from decimal import Decimal
 from io import BytesIO
 from typing import Any, TypeAlias
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import _read_py
 
 from cykafka.schemas.avro_batch import (
-    NamedSchemas,
     SlowError,
     batch_reader,
     batch_writer,
     has_threads,
 )
+from cykafka.schemas.avro_schema import AvroSchema, without_logical_types
 from cykafka.schemas.columns import (
     Rows,
     by_halves,
     check_fields,
     each_or_all,
     replace_types,
-    shorten_error,
     with_nulls,
 )
 from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.faults import shorten_error
 
 __all__ = ["AvroReader", "AvroWriter"]
 
@@ -74,6 +71,8 @@ _MOST_DIGITS = 38
 _SAMPLE = {"null": None, "boolean": True, "int": 0, "long": 2**40, "float": 0.5, "double": 0.5,
            "bytes": b"", "string": ""}  # fmt: skip
 _NAMED = ("record", "error", "enum", "fixed")
+# A record that uses the next one twice, and so on, has any number of fields.
+_MOST_FIELDS = 20_000
 # As many values are read or written one by one, where a batch fails.
 _FEW = 64
 
@@ -81,125 +80,17 @@ _FEW = 64
 _Change: TypeAlias = Callable[[Any], Any]
 
 
-def _parsed(document: Document, *, plain: bool) -> tuple[Any, dict[str, Any]]:
-    """Return a schema as fastavro parses it, and its named types. `plain`: no logical types."""
-    named: dict[str, Any] = {}
-    parsed = None
-    for text in (*(text for _, text in document.parts), document.text):
-        try:
-            raw = json.loads(text)
-            parsed = fastavro.parse_schema(_plain(raw) if plain else raw, named_schemas=named)
-        except (fastavro.schema.SchemaParseException, ValueError, LookupError, TypeError) as error:
-            raise UnfitError(f"it is not an Avro schema: {error!r}") from None
-        except RecursionError:
-            raise UnfitError("it is nested too deeply") from None
-    if plain:
-        _read_defaults(named)
-    return parsed, named
+class _Count:
+    """Counts the fields of a schema, with each named type where it is used."""
 
+    def __init__(self) -> None:
+        self._count = 0
 
-def _read_defaults(named: dict[str, Any]) -> None:
-    """Convert default bytes from text, as in schemas, to values for fastavro."""
-    for schema in named.values():
-        for field in schema.get("fields", ()):
-            if "default" in field:
-                try:
-                    field["default"] = _default(field["type"], field["default"], named)
-                except ValueError as error:
-                    raise UnfitError(f"the default of {field['name']}: {error}") from None
-
-
-def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
-    if isinstance(schema, list):  # a default is of the first branch
-        return _default(schema[0], value, named) if schema else value
-    if isinstance(schema, str):
-        schema = named.get(schema, {"type": schema})
-    kind = schema["type"]
-    if kind in ("bytes", "fixed") and isinstance(value, str):
-        data = value.encode("latin-1")
-        if schema.get("logicalType") != "decimal":
-            return data
-        number = int.from_bytes(data, "big", signed=True)
-        return Decimal(f"{number}e-{schema.get('scale', 0)}")
-    if kind == "array" and isinstance(value, list):
-        return [_default(schema["items"], item, named) for item in value]
-    if kind == "map" and isinstance(value, dict):
-        return {name: _default(schema["values"], item, named) for name, item in value.items()}
-    if kind in ("record", "error") and isinstance(value, dict):
-        return {
-            field["name"]: _default(
-                field["type"], value.get(field["name"], field.get("default")), named
-            )
-            for field in schema["fields"]
-        }
-    return value if isinstance(kind, str) else _default(kind, value, named)
-
-
-def _written(document: Document) -> tuple[Any, NamedSchemas, Callable[..., Any]]:
-    """Return a writer's schema, its named types, and fastavro's function that reads its values.
-
-    Raises
-    ------
-    UnfitError
-        The document is not a schema, or a few bytes could encode any number of elements.
-    """
-    parsed, named = _parsed(document, plain=True)
-    takes: dict[str, bool | None] = {}  # None while the record's fields are looked at
-    has_itself = False
-
-    def takes_bytes(schema: Any) -> bool:
-        nonlocal has_itself
-        if isinstance(schema, list):
-            for branch in schema:
-                takes_bytes(branch)
-            return True
-        if isinstance(schema, str):
-            return takes_bytes(named[schema]) if schema in named else schema != "null"
-        kind = schema["type"]
-        if kind in ("record", "error"):
-            name = schema["name"]
-            if name not in takes:
-                takes[name] = None
-                takes[name] = max(
-                    (takes_bytes(field["type"]) for field in schema["fields"]), default=False
-                )
-            has_itself |= takes[name] is None
-            return takes[name] is not False
-        if kind == "array" and not takes_bytes(schema["items"]):
-            raise UnfitError("an array has elements without bytes, so their number has no limit")
-        if kind == "map":
-            takes_bytes(schema["values"])
-        if kind == "fixed":
-            return bool(schema["size"])
-        return kind != "null" if isinstance(kind, str) else takes_bytes(kind)
-
-    try:
-        takes_bytes(parsed)
-    except RecursionError:
-        raise UnfitError("it is nested too deeply") from None
-    # If values nest deeply, fastavro's C code overflows the stack and crashes the process.
-    read_one = _read_py.schemaless_reader if has_itself else fastavro.schemaless_reader
-    return parsed, named, read_one
-
-
-def _plain(schema: Any) -> Any:
-    """Return a schema without logical types, except decimal.
-
-    The reader's schema defines what a number means, as in Java. fastavro would use the writer's.
-    """
-    if isinstance(schema, list):
-        return [_plain(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = dict(schema)
-    if kept.get("logicalType") != "decimal":
-        kept.pop("logicalType", None)
-    if "fields" in kept:
-        kept["fields"] = [{**field, "type": _plain(field["type"])} for field in kept["fields"]]
-    for name in ("type", "items", "values"):
-        if name in kept:
-            kept[name] = _plain(kept[name])
-    return kept["type"] if kept.keys() == {"type"} else kept
+    def add(self) -> None:
+        """Count one. Raise UnfitError for too many."""
+        self._count += 1
+        if self._count > _MOST_FIELDS:
+            raise UnfitError(f"it has more than {_MOST_FIELDS} fields")
 
 
 class _Types:
@@ -207,6 +98,7 @@ class _Types:
 
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
+        self._fields = _Count()
         self.has_choice = False
 
     def of(
@@ -216,6 +108,7 @@ class _Types:
 
         Record fields that may be null in the type have a default.
         """
+        self._fields.add()
         if isinstance(schema, list):
             return self._union(schema, within)
         if isinstance(schema, str):
@@ -286,7 +179,7 @@ class _Types:
         names = [self._name(branch) for branch in others]
         # fastavro uses the first branch that fits a value, unless the value names its branch.
         has_name = [
-            isinstance(_plain(branch), str) or kind in _NAMED
+            isinstance(without_logical_types(branch), str) or kind in _NAMED
             for branch, (kind, _) in zip(others, names, strict=True)
         ]
 
@@ -392,48 +285,30 @@ class AvroReader:
     """
 
     def __init__(self, document: Document) -> None:
-        types = _Types({})
-        parsed, types._named = _parsed(document, plain=False)
-        made, self._change, _ = types.of(parsed)
+        schema = AvroSchema(document.text, document.parts)
+        types = _Types(schema.named)
+        made, self._change, _ = types.of(schema.schema)
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
-        self._schema, self._names = _parsed(document, plain=True)
+        self._schema = AvroSchema(document.text, document.parts, is_plain=True)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
         if not self._named:
             self._change = _same
-        self._document = document
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
-        written, names, read_one = _written(document)
-        same = (document.text, document.parts) == (self._document.text, self._document.parts)
-        schema = None if same else self._schema
+        written = AvroSchema(document.text, document.parts, is_plain=True)
+        reader = None if written.texts == self._schema.texts else self._schema
+        value_of = written.value_reader(reader, has_names=self._named)
         words = f"the value does not fit the schema {document.id}"
-
-        def value_of(payload: bytes) -> Any:
-            if schema is not None:
-                # fastavro skips the elements of a field that the reader lacks also after the end
-                # of the value: a length of 2**62 would take years.
-                read_one(BytesIO(payload), written, None)
-            data = BytesIO(payload)
-            value = read_one(
-                data,
-                written,
-                schema,
-                return_record_name=self._named,
-                return_named_type=self._named,
-            )
-            if data.tell() != len(payload):
-                raise ValueError(f"{len(payload) - data.tell()} bytes follow it")
-            return self._change(value)
 
         def read_each(payloads: pa.BinaryArray) -> Rows:
             # Decode each value separately: fastavro stops at the first bad one.
             values, wrong = [], {}
             for number, payload in enumerate(payloads.to_pylist()):
                 try:
-                    values.append(value_of(payload))
+                    values.append(self._change(value_of(payload, 0)))
                 except EOFError:
                     values.append(None)
                     wrong[number] = f"{words}: it ends early"
@@ -449,7 +324,12 @@ class AvroReader:
 
         try:
             prepare = batch_reader(
-                written, names, self._schema, self._names, self._made, self._default
+                written.schema,
+                written.named,
+                self._schema.schema,
+                self._schema.named,
+                self._made,
+                self._default,
             )
         except (SlowError, RecursionError):
             return read_each
@@ -466,59 +346,66 @@ class AvroReader:
         return read
 
     def _default(self, schema: Any, value: Any) -> Any:
-        return _Types(self._names).of(schema)[1](copy.deepcopy(value))
+        return _Types(self._schema.named).of(schema)[1](copy.deepcopy(value))
 
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
-        written, named, _ = _written(document)
-        for value in _samples(written, named):
+        written = AvroSchema(document.text, document.parts, is_plain=True)
+        written.check_sizes()
+        for value in _Samples(written.named).of(written.schema):
             data = BytesIO()
-            fastavro.schemaless_writer(data, written, value)
+            fastavro.schemaless_writer(data, written.schema, value)
             data.seek(0)
             try:
-                fastavro.schemaless_reader(data, written, self._schema)
+                fastavro.schemaless_reader(data, written.schema, self._schema.schema)
             except fastavro.read.SchemaResolutionError as error:
                 raise UnfitError(
                     f"it cannot read what schema {document.id} writes: {error}"
                 ) from None
 
 
-def _samples(schema: Any, named: dict[str, Any], within: tuple[str, ...] = ()) -> list[Any]:
-    """Return sample values for a schema that cover each union branch and each enum symbol."""
-    if isinstance(schema, list):
-        found: list[Any] = []
-        for branch in schema:
-            of = named.get(branch, branch) if isinstance(branch, str) else branch
-            values = _samples(branch, named, within)
-            if isinstance(of, dict) and of["type"] in _NAMED:
-                values = [(of["name"], value) for value in values]
-            found += values
-        return found
-    if isinstance(schema, str):
-        if schema in within:
-            return []
-        schema = named.get(schema, {"type": schema})
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        within = (*within, schema["name"])
-        fields = {
-            field["name"]: _samples(field["type"], named, within) for field in schema["fields"]
-        }
-        most = max(map(len, fields.values()), default=1) if all(fields.values()) else 0
-        return [
-            {name: values[number % len(values)] for name, values in fields.items()}
-            for number in range(most)
-        ]
-    if kind == "array":
-        return [_samples(schema["items"], named, within)]
-    if kind == "map":
-        values = _samples(schema["values"], named, within)
-        return [{str(number): value for number, value in enumerate(values)}]
-    if kind == "enum":
-        return list(schema["symbols"])
-    if kind == "fixed":
-        return [bytes(schema["size"])]
-    return [_SAMPLE[kind]] if isinstance(kind, str) else _samples(kind, named, within)
+class _Samples:
+    """Values that cover each branch of a schema's unions and each symbol of its enums."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self._named = named
+        self._fields = _Count()
+
+    def of(self, schema: Any, within: tuple[str, ...] = ()) -> list[Any]:
+        """Return values for a schema."""
+        self._fields.add()
+        if isinstance(schema, list):
+            found: list[Any] = []
+            for branch in schema:
+                of = self._named.get(branch, branch) if isinstance(branch, str) else branch
+                values = self.of(branch, within)
+                if isinstance(of, dict) and of["type"] in _NAMED:
+                    values = [(of["name"], value) for value in values]
+                found += values
+            return found
+        if isinstance(schema, str):
+            if schema in within:
+                return []
+            schema = self._named.get(schema, {"type": schema})
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            within = (*within, schema["name"])
+            fields = {field["name"]: self.of(field["type"], within) for field in schema["fields"]}
+            most = max(map(len, fields.values()), default=1) if all(fields.values()) else 0
+            return [
+                {name: values[number % len(values)] for name, values in fields.items()}
+                for number in range(most)
+            ]
+        if kind == "array":
+            return [self.of(schema["items"], within)]
+        if kind == "map":
+            values = self.of(schema["values"], within)
+            return [{str(number): value for number, value in enumerate(values)}]
+        if kind == "enum":
+            return list(schema["symbols"])
+        if kind == "fixed":
+            return [bytes(schema["size"])]
+        return [_SAMPLE[kind]] if isinstance(kind, str) else self.of(kind, within)
 
 
 class AvroWriter:
@@ -533,12 +420,12 @@ class AvroWriter:
     """
 
     def __init__(self, document: Document) -> None:
-        parsed, named = _parsed(document, plain=False)
-        self._needed, _, self._change = _Types(named).of(parsed)
+        schema = AvroSchema(document.text, document.parts)
+        self._needed, _, self._change = _Types(schema.named).of(schema.schema)
         self._made = replace_types(self._needed, {})
         self.kind = replace_types(self._needed, _WIDER)
-        self._schema, self._names = _parsed(document, plain=True)
-        self.name = parsed.get("name", "") if isinstance(parsed, dict) else ""
+        self._schema = AvroSchema(document.text, document.parts, is_plain=True)
+        self.name = schema.name or ""
         self._batch_writers: dict[pa.DataType, Callable[[pa.Array], pa.Array] | None] = {}
 
     def check(self, kind: pa.DataType) -> None:
@@ -588,7 +475,7 @@ class AvroWriter:
                 value = scalar.as_py(maps_as_pydicts="strict")  # fails if a map has a key twice
                 if value is not None:
                     fastavro.schemaless_writer(
-                        data, self._schema, self._change(value), strict_allow_default=True
+                        data, self._schema.schema, self._change(value), strict_allow_default=True
                     )
             except Exception as error:
                 value, wrong[number] = None, shorten_error(error)
@@ -599,12 +486,12 @@ class AvroWriter:
         if kind not in self._batch_writers:
             made = None
             with suppress(SlowError, RecursionError):
-                made = batch_writer(self._schema, self._names, kind, self._default)
+                made = batch_writer(self._schema.schema, self._schema.named, kind, self._default)
             self._batch_writers[kind] = made
         return self._batch_writers[kind]
 
     def _default(self, schema: Any, value: Any) -> pa.Array:
-        kind, read, _ = _Types(self._names).of(schema)
+        kind, read, _ = _Types(self._schema.named).of(schema)
         return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from cykafka.schemas.columns import is_fault
+from cykafka.schemas.faults import is_fault
 
 __all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "has_threads"]
 

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cykafka.schemas.columns import (
-    HEAD,
     NO_ID,
     Results,
     Rows,
     each_or_all,
     rows_of,
     schema_ids,
-    shorten_error,
     without_head,
 )
 from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
 from cykafka.schemas.error import SchemaNotFoundError
+from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
+from cykafka.schemas.framing import GUID_BYTES, ID_BYTES, frame_id
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
@@ -34,7 +34,6 @@ __all__ = ["Registry", "decode_batch", "encode_table"]
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
 _MOST_SCHEMAS = 1000
-_GUID_BYTES = 17
 _NOT_WIRE = (
     "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
     "id of a schema"
@@ -208,7 +207,7 @@ class _Decoding:
         groups: dict[UUID, list[int]] = {}
         for row in map(int, rows):
             head = heads[row]
-            if head is not None and len(head) == _GUID_BYTES and head[0] == 1:
+            if head is not None and len(head) == GUID_BYTES and head[0] == 1:
                 groups.setdefault(UUID(bytes=head[1:]), []).append(row)
             else:
                 bare.append(row)
@@ -244,7 +243,7 @@ class _Decoding:
                 results.errors[row] = _NOT_WIRE
         for number, rows in self._groups.items():
             document = self._documents[number]
-            payloads = self._part(rows, HEAD if isinstance(number, int) else 0)[1]
+            payloads = self._part(rows, ID_BYTES if isinstance(number, int) else 0)[1]
             if isinstance(document, str) or reader is None:
                 results.put(rows, _all_wrong(payloads, reader, document))
                 continue
@@ -296,7 +295,7 @@ class _Decoding:
 
         if document is not None and "properties" in whole(document):
             return JsonTableReader.of(document)
-        parts = [self._part(rows, HEAD if isinstance(number, int) else 0)[1]
+        parts = [self._part(rows, ID_BYTES if isinstance(number, int) else 0)[1]
                  for number, rows in self._groups.items()]  # fmt: skip
         kind = inferred_type(pa.concat_arrays([self._part(self._bare, 0)[1], *parts]))
         return None if kind is None else JsonTableReader(kind)
@@ -381,7 +380,7 @@ def encode_table(
         raise SerializationError(
             f"row {row} of {len(values)} does not fit the schema {document.id}: {wrong[row]}"
         )
-    head = pa.scalar(b"\0" + document.id.to_bytes(4, "big"), pa.binary())
+    head = pa.scalar(frame_id(document.id), pa.binary())
     encoded = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
     return pa.table({**{name: table[name] for name in kept}, "value": encoded})
 

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cykafka.schemas.columns import (
-    HEAD,
     NO_ID,
     Results,
     Rows,
     rows_of,
     schema_ids,
-    shorten_error,
     without_head,
 )
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
+from cykafka.schemas.framing import ID_BYTES, frame_id
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 
@@ -86,7 +86,7 @@ class Decoder:
             made.errors[row] = _NOT_WIRE
         for number in np.unique(ids[ids >= 0]):
             rows = np.flatnonzero(ids == number)
-            payloads = without_head(rows_of(values, rows), HEAD)
+            payloads = without_head(rows_of(values, rows), ID_BYTES)
             made.put(rows, self._decoded(int(number), payloads))
         return made.structs("data")
 
@@ -225,7 +225,7 @@ class Encoder:
             writer.check(values.type)
             found, wrong = writer.write(values.take(pa.array(rows)))
             words = f"the value does not fit the schema {number}"
-            head = pa.scalar(b"\0" + number.to_bytes(4, "big"), pa.binary())
+            head = pa.scalar(frame_id(number), pa.binary())
             whole = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
             made.put(rows, (whole, {row: f"{words}: {wrong[row]}" for row in wrong}))
         return made.structs("value")

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cykafka.schemas.document import UnfitError
+from cykafka.schemas.faults import is_fault, shorten_error
+from cykafka.schemas.framing import ID_BYTES
 
 __all__ = [
-    "HEAD",
     "NO_ID",
     "NULL",
     "Results",
@@ -23,20 +24,16 @@ __all__ = [
     "by_halves",
     "check_fields",
     "each_or_all",
-    "is_fault",
     "joined",
     "replace_types",
     "rows_of",
     "schema_ids",
-    "shorten_error",
     "with_nulls",
     "without_head",
 ]
 
-HEAD = 5
 # Values instead of an id: the value is null, or it does not start like the wire format.
 NULL, NO_ID = -1, -2
-_MOST_LETTERS = 500
 
 # An array, and the errors in some of its rows, by row number.
 Rows: TypeAlias = tuple[pa.Array, dict[int, str]]
@@ -52,8 +49,8 @@ def schema_ids(values: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
         return ids
     starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     octets = np.frombuffer(data, np.uint8)
-    long = np.flatnonzero(valid & (np.diff(starts) >= HEAD))
-    heads = octets[starts[long, None] + np.arange(HEAD)]
+    long = np.flatnonzero(valid & (np.diff(starts) >= ID_BYTES))
+    heads = octets[starts[long, None] + np.arange(ID_BYTES)]
     numbers = heads[:, 1:].astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1])
     ids[long] = np.where(heads[:, 0] == 0, numbers, NO_ID)
     return ids
@@ -176,18 +173,6 @@ def with_nulls(valid: pa.BooleanArray, results: Rows) -> Rows:
     places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
     whole = found.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
     return whole, {int(rows[number]): words for number, words in wrong.items()}
-
-
-def is_fault(error: BaseException) -> bool:
-    """Whether an error is about a library's input, and not a request to end the process."""
-    # A Rust panic is not an Exception, and its class cannot be imported.
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def shorten_error(error: object) -> str:
-    """Return an error as one line, truncated, because it may quote a whole record."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]} ..."
 
 
 def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:

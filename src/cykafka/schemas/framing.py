@@ -15,6 +15,9 @@ from uuid import UUID
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 __all__ = [
+    "FIRST_MESSAGE",
+    "GUID_BYTES",
+    "ID_BYTES",
     "KEY_SCHEMA_ID",
     "VALUE_SCHEMA_ID",
     "SchemaId",
@@ -34,10 +37,11 @@ KEY_SCHEMA_ID = "__key_schema_id"
 VALUE_SCHEMA_ID = "__value_schema_id"
 
 _ID = struct.Struct(">BI")
-_ID_BYTES, _GUID_BYTES = 5, 17
+# The sizes of what `frame_id` and `frame_guid` return.
+ID_BYTES, GUID_BYTES = 5, 17
 _MOST_INDEXES = 100
-# For the first message in a file the indexes are encoded as one zero byte.
-_FIRST = (0,)
+# The indexes of the first message in a file, which are encoded as one zero byte.
+FIRST_MESSAGE = (0,)
 
 
 def frame_id(schema_id: int) -> bytes:
@@ -58,10 +62,10 @@ def split_frame(data: bytes) -> tuple[int | UUID, int]:
     SerializationError
         The first byte is neither 0 nor 1, or the bytes end early.
     """
-    if len(data) >= _ID_BYTES and data[0] == 0:
-        return int.from_bytes(data[1:_ID_BYTES], "big"), _ID_BYTES
-    if len(data) >= _GUID_BYTES and data[0] == 1:
-        return UUID(bytes=bytes(data[1:_GUID_BYTES])), _GUID_BYTES
+    if len(data) >= ID_BYTES and data[0] == 0:
+        return int.from_bytes(data[1:ID_BYTES], "big"), ID_BYTES
+    if len(data) >= GUID_BYTES and data[0] == 1:
+        return UUID(bytes=bytes(data[1:GUID_BYTES])), GUID_BYTES
     if len(data) == 0 or data[0] in (0, 1):
         raise SerializationError(f"{len(data)} bytes are too few for a schema id")
     raise SerializationError(
@@ -71,7 +75,7 @@ def split_frame(data: bytes) -> tuple[int | UUID, int]:
 
 def frame_indexes(indexes: Sequence[int]) -> bytes:
     """Return the bytes for a Protobuf message's indexes."""
-    if tuple(indexes) == _FIRST:
+    if tuple(indexes) == FIRST_MESSAGE:
         return b"\0"
     return b"".join(map(_varint, (len(indexes), *indexes)))
 
@@ -86,7 +90,7 @@ def split_indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
     """
     count, place = _zigzag(data, start)
     if count == 0:
-        return _FIRST, place
+        return FIRST_MESSAGE, place
     if not 0 < count <= _MOST_INDEXES:
         raise SerializationError(f"{count} indexes of a message, expected 1 to {_MOST_INDEXES}")
     indexes = []

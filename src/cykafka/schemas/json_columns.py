@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types, shorten_error
+from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types
 from cykafka.schemas.document import UnfitError
+from cykafka.schemas.faults import shorten_error
 
 __all__ = ["inferred_type", "json_reader", "to_json"]
 

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
 import pyarrow as pa
 
-from cykafka.schemas.columns import Rows, shorten_error
+from cykafka.schemas.columns import Rows
 from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.json_columns import json_reader
+from cykafka.schemas.json_validation import fault_of, inlined, loads, title_of, validator_for
 
 __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]
 
 _MOST_SCHEMAS = 1000
 
 
-def _retriever(document: Document) -> Callable[[str], Any]:
-    """Return a function that finds the schemas that a schema refers to."""
-
-    def retrieve(address: str) -> Any:
-        for name, text in document.parts:
-            if address == name or address.endswith("/" + name.lstrip("/")):
-                return json.loads(text)
-        raise LookupError(f"the registry has no reference {address}")
-
-    return retrieve
-
-
-def _validator(document: Document) -> Any:
-    """Return a validator for a schema, which knows the schemas that it refers to."""
-    try:
-        schema = json.loads(document.text)
-        return jsonschema_rs.validator_for(schema, retriever=_retriever(document))
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from None
-
-
 def whole(document: Document) -> dict[str, Any]:
     """Return a schema with its references replaced by the referenced schemas."""
-    _validator(document)  # raises UnfitError
-    schema = json.loads(document.text)
-    found = jsonschema_rs.dereference(schema, retriever=_retriever(document))
+    found = inlined(document.text, document.parts)
     if not isinstance(found, dict):
         raise UnfitError("expected a JSON Schema of an object")
     return found
@@ -52,15 +29,9 @@ def whole(document: Document) -> dict[str, Any]:
 
 def _fault(validator: Any, payload: bytes) -> str | None:
     try:
-        value = json.loads(payload)
-        # Looking for the error takes longer.
-        error = None if validator.is_valid(value) else next(validator.iter_errors(value), None)
-    except (ValueError, RecursionError) as failure:
-        return f"it is not JSON: {shorten_error(failure)}"
-    if error is None:
-        return None
-    place = "".join(f"/{step}" for step in error.instance_path)
-    return shorten_error(f"{place or 'the value'}: {error.message}")
+        return fault_of(validator, loads(payload))
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON: {shorten_error(error)}"
 
 
 class JsonReader:
@@ -76,7 +47,7 @@ class JsonReader:
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that checks values written with a schema."""
-        validator = _validator(document)
+        validator = validator_for(document.text, document.parts)
         words = f"the value does not fit the schema {document.id}"
 
         def read(payloads: pa.BinaryArray) -> Rows:
@@ -139,8 +110,8 @@ class JsonWriter:
     kind = pa.binary()
 
     def __init__(self, document: Document) -> None:
-        self._validator = _validator(document)
-        self.name = str(json.loads(document.text).get("title", ""))
+        self._validator = validator_for(document.text, document.parts)
+        self.name = str(title_of(document.text) or "")
 
     def check(self, kind: pa.DataType) -> None:
         """Do nothing, because any type can become JSON."""

@@ -17,11 +17,10 @@ from cykafka.schemas.builders import (
     ToDictValue,
 )
 from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import SchemaId
+from cykafka.schemas.json_validation import fault_of, loads, title_of, validator_for
 from cykafka.schemas.serde import (
     DESERIALIZER_OPTIONS,
-    MOST_SCHEMA_LEVELS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,
     AsyncBaseSerializer,
@@ -32,16 +31,10 @@ from cykafka.schemas.serde import (
     Read,
     SerializerRules,
     Write,
-    is_shallow,
     schema_of,
 )
 from cykafka.schemas.subjects import Steps
 from cykafka.serialization import DeserializerBuilder, SerializerBuilder
-
-try:
-    import jsonschema_rs
-except ImportError as error:
-    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncJSONDeserializer",
@@ -57,58 +50,14 @@ __all__ = [
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _refuse(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse)
-
-
 def _dumps(value: Any) -> bytes:
     return _encoder.encode(value).encode()
 
 
-def _loads(data: bytes) -> Any:
-    return _decoder.decode(data.decode())
-
-
-def _parsed(text: str) -> Any:
-    schema = json.loads(text)
-    if not is_shallow(schema, MOST_SCHEMA_LEVELS):
-        raise RecursionError
-    return schema
-
-
-def _validator(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
-    """Return a validator. Raise UnfitError if the text is not a JSON Schema."""
-
-    def retrieve(address: str) -> Any:
-        for name, part in parts:
-            if address == name or address.endswith("/" + name.lstrip("/")):
-                return _parsed(part)
-        raise LookupError(f"the schema has no reference {address}")
-
-    try:
-        # As in confluent_kafka, "format" is a comment.
-        return jsonschema_rs.validator_for(
-            _parsed(text), retriever=retrieve, validate_formats=False
-        )
-    except RecursionError:
-        raise UnfitError("the schema is nested too deeply") from None
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
-
-
 def _check(validator: Any, value: Any) -> None:
-    error = next(validator.iter_errors(value), None)
-    if error is not None:
-        place = "".join(f"/{step}" for step in error.instance_path)
-        raise ValueError(f"{place or 'the value'}: {error.message}")
-
-
-def _title(text: str) -> str | None:
-    schema = json.loads(text)
-    return schema.get("title") if isinstance(schema, dict) else None
+    fault = fault_of(validator, value)
+    if fault is not None:
+        raise ValueError(fault)
 
 
 class _Writes(SerializerRules):
@@ -134,7 +83,7 @@ class _Writes(SerializerRules):
     def _prepare(self) -> Steps[None]:
         if self._schema is not None:
             try:
-                self._name = _title(self._schema.schema_str)
+                self._name = title_of(self._schema.schema_str)
             except (ValueError, RecursionError) as error:
                 raise UnfitError(f"the schema is not JSON: {error}") from error
         yield from ()
@@ -145,13 +94,13 @@ class _Writes(SerializerRules):
         validator = None
         if self._conf["validate"]:
             parts = yield from self._parts(schema, subject)
-            validator = _validator(schema.schema_str, parts)
+            validator = validator_for(schema.schema_str, parts)
 
         def write(value: Any) -> bytes:
             data = encode(value)
             data = data.encode() if isinstance(data, str) else data
             if validator is not None and not _is_valid(validator, value):
-                _check(validator, _loads(data))
+                _check(validator, loads(data))
             return data
 
         return write, None
@@ -231,31 +180,30 @@ class _Reads(DeserializerRules):
     def _prepare(self) -> Steps[None]:
         if self._schema is not None and self._conf["validate"]:
             parts = yield from self._parts(self._schema)
-            self._own = _validator(self._schema.schema_str, parts)
+            self._own = validator_for(self._schema.schema_str, parts)
         self._is_ready = True
 
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
     ) -> Steps[Read]:
-        decode = self._json_decode or _loads
+        decode = self._json_decode or loads
         if not self._conf["validate"]:
             return lambda data, start: decode(data[start:])
         validator = self._own
         if validator is None or reader is not None:
             schema = reader or writer
             parts = yield from self._parts(schema, subject)
-            validator = _validator(schema.schema_str, parts)
+            validator = validator_for(schema.schema_str, parts)
 
         def read(data: bytes, start: int) -> Any:
             value = decode(data[start:])
-            if not validator.is_valid(value):
-                _check(validator, value)
+            _check(validator, value)
             return value
 
         return read
 
     def _name_of(self, writer: Any, schema_id: SchemaId) -> str | None:
-        return _title(writer.schema_str)
+        return title_of(writer.schema_str)
 
 
 class JSONDeserializer(_Reads, BaseDeserializer):

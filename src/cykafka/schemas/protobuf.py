@@ -21,13 +21,14 @@ from cykafka.schemas.columns import (
     Rows,
     check_fields,
     each_or_all,
-    is_fault,
     replace_types,
-    shorten_error,
     with_nulls,
     without_head,
 )
 from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.faults import is_fault, shorten_error
+from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
+from cykafka.serialization import SerializationError
 
 __all__ = ["ProtobufReader", "ProtobufWriter"]
 
@@ -44,9 +45,6 @@ _WIDER = {
     pa.uint64(): pa.decimal128(20, 0),
     pa.time64("us"): pa.int64(),
 }
-# A message's indexes: for the first message in a file they are encoded as one zero byte.
-_FIRST = (0,)
-_MOST_INDEXES = 100
 # Up to this many bytes, values need no depth check. ptars overflows the stack at depth 100,000.
 _SHALLOW = 10_000
 _GROUP = 10  # the number of a type
@@ -103,7 +101,7 @@ def _descriptor(document: Document, name: str) -> Any:
     file = _ProtobufFile(document)
     _add(pool, file.proto, known)
     try:
-        message = pool.FindMessageTypeByName(name or file.name_of(_FIRST))
+        message = pool.FindMessageTypeByName(name or file.name_of(FIRST_MESSAGE))
     except KeyError:
         raise UnfitError(f"the schema has no message {name}") from None
     if not message.fields:
@@ -164,45 +162,6 @@ def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> N
         raise UnfitError(f"it is not a Protobuf schema: {' '.join(str(error).split())}") from None
 
 
-def _indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the indexes at the beginning of a payload, and the position after them."""
-    count, place = _zigzag(payload, 0)
-    if count == 0:
-        return _FIRST, place
-    if not 0 < count <= _MOST_INDEXES:
-        raise ValueError(f"{count} indexes of its message")
-    indexes = []
-    for _ in range(count):
-        index, place = _zigzag(payload, place)
-        if index < 0:
-            raise ValueError("a negative index of its message")
-        indexes.append(index)
-    return tuple(indexes), place
-
-
-def _zigzag(payload: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while shift < 64:
-        if place >= len(payload):
-            raise ValueError("it ends within the indexes of its message")
-        octet = payload[place]
-        place += 1
-        number |= (octet & 0x7F) << shift
-        shift += 7
-        if octet < 0x80:
-            return (number >> 1) ^ -(number & 1), place
-    raise ValueError("an index of its message that is too large")
-
-
-def _varint(number: int) -> bytes:
-    number <<= 1
-    octets = bytearray()
-    while number > 0x7F:
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*octets, number])
-
-
 class ProtobufReader:
     """Reads values with one schema. Field numbers match it to the writers' schemas.
 
@@ -233,7 +192,7 @@ class ProtobufReader:
         names: dict[tuple[int, ...], str] = {}
 
         def content(payload: bytes) -> bytes:
-            indexes, place = _indexes(payload)
+            indexes, place = split_indexes(payload, 0)
             if indexes not in names:
                 names[indexes] = written.name_of(indexes)
             if names[indexes] != name:
@@ -259,14 +218,14 @@ class ProtobufReader:
         def read(payloads: pa.BinaryArray) -> Rows:
             wrong: dict[int, str] = {}
             starts = pc.unique(pc.binary_slice(payloads, 0, 1)).to_pylist()
-            if starts == [b"\0"] and written.name_of(_FIRST) == name:
+            if starts == [b"\0"] and written.name_of(FIRST_MESSAGE) == name:
                 payloads = without_head(payloads, 1)
             else:
                 found = []
                 for number, payload in enumerate(payloads.to_pylist()):
                     try:
                         found.append(content(payload))
-                    except ValueError as error:
+                    except (ValueError, SerializationError) as error:
                         found.append(b"")
                         wrong[number] = f"{words}: {error}"
                 payloads = pa.array(found, pa.binary())
@@ -338,8 +297,7 @@ class ProtobufWriter:
         self._own = replace_types(own, {})
         self.kind = replace_types(own, _WIDER)
         indexes = _ProtobufFile(document).indexes_of(self.name)
-        octets = b"".join(map(_varint, (len(indexes), *indexes)))
-        self._head = b"\0" if indexes == _FIRST else octets
+        self._head = frame_indexes(indexes)
         self._rules = list(_rules(descriptor, own, ()))
 
     def check(self, kind: pa.DataType) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from cykafka.schemas.avro import AvroReader, AvroWriter
-from cykafka.schemas.document import Document
+from cykafka.schemas.document import Document, UnfitError
 
 GOOD = 300  # more than are read one by one
 
@@ -91,6 +91,56 @@ def test_a_length_in_a_field_that_the_reader_lacks_ends() -> None:
     found, wrong = AvroReader(document(reads)).reader_of(document(writes))(values)
 
     assert (found.to_pylist(), list(wrong)) == ([{"f2": 1}, None], [1])
+
+
+A = {"type": "record", "name": "A", "fields": [{"name": "x", "type": "long"}]}
+B = {"type": "record", "name": "B", "fields": [{"name": "y", "type": "A"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "value"),
+    [
+        ('["A", "B"]', b"\2\6", {"member0": None, "member1": {"y": {"x": 3}}}),
+        ('["null", "A"]', b"\2\6", {"x": 3}),
+        ('{"type": "array", "items": "B"}', b"\2\6\0", [{"y": {"x": 3}}]),
+        ('{"type": "map", "values": "A"}', b"\2\2k\6\0", [("k", {"x": 3})]),
+        (json.dumps(record("B", ["null", "A"])), b"\6\2\6", {"f0": {"y": {"x": 3}},
+                                                              "f1": {"x": 3}}),
+    ],
+)  # fmt: skip
+def test_references_go_through_value_by_value(schema: str, payload: bytes, value: Any) -> None:
+    parts = tuple((part["name"], json.dumps(part)) for part in (A, B))
+    whole = Document("avro", schema, parts, id=7)
+    reader, writer = AvroReader(whole), AvroWriter(whole)
+
+    found, wrong = reader.reader_of(whole)(pa.array([payload, payload + b"x", payload]))
+
+    assert wrong == {1: "the value does not fit the schema 7: 1 bytes follow it"}
+    assert found.to_pylist() == [value, None, value]
+    assert writer._write_each(found, {}) == (pa.array([payload, None, payload]), {})
+
+
+@pytest.mark.parametrize("kind", [AvroReader, AvroWriter])
+def test_a_schema_with_too_many_fields_is_refused(kind: Any) -> None:
+    """Each record uses the next one twice, and so has twice as many fields."""
+    schema = record("int")
+    for number in range(40):
+        name = schema["name"]
+        schema = {**record(schema, name), "name": f"R{number}"}
+    with pytest.raises(UnfitError, match="more than 20000 fields"):
+        kind(document(schema))
+    with pytest.raises(UnfitError, match="more than 20000"):
+        AvroReader(document(record("int"))).check(document(schema))
+
+
+def test_a_large_decimal_is_bad_alone() -> None:
+    schema = record(DECIMAL)
+    values = [b"\2\1", long(1_000_000) + b"\x7f" * 1_000_000, b"\2\1"]
+
+    found, wrong = AvroReader(document(schema)).reader_of(document(schema))(pa.array(values))
+
+    assert found.to_pylist() == [{"f0": Decimal("0.01")}, None, {"f0": Decimal("0.01")}]
+    assert "a decimal has 1000000 bytes" in wrong[1]
 
 
 def test_many_bad_values_take_no_more_time_each() -> None:

@@ -254,6 +254,7 @@ def test_protobuf_by_the_message(client: SchemaRegistryClient, registry: SchemaR
     assert other["n"].to_pylist() == [None, 7, None]
 
 
+@pytest.mark.usefixtures("orders")  # which registers the schema
 def test_tables_become_values_and_come_back(client: SchemaRegistryClient) -> None:
     table = pa.table({"id": [1, 2], "customer": ["a", "b"], "k": [b"x", b"y"]})
     client_subject = "order-value"

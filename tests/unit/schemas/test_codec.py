@@ -274,7 +274,7 @@ def test_avro_arrays_without_a_limit_are_refused(items: Any) -> None:
     reader = AvroReader(Document("avro", json.dumps(id_only)))
 
     for work in (reader.reader_of, reader.check):
-        with pytest.raises(UnfitError, match="an array has elements without bytes"):
+        with pytest.raises(UnfitError, match="an array's elements have no bytes"):
             work(written)
 
 
@@ -398,7 +398,7 @@ def test_protobuf_is_read_by_the_readers_schema(registry: SchemaRegistry) -> Non
         4: "its message is shop.Order.Line",
         5: "no message [7]",
         6: "does not fit the schema",
-        7: "ends within the indexes",
+        7: "ends within its message's indexes",
     }
     assert {number for number, error in enumerate(errors) if error} == expected.keys()
     for number, words in expected.items():

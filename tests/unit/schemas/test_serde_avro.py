@@ -331,8 +331,11 @@ def test_schema_without_limits_is_refused(
 ) -> None:
     with pytest.raises(SerializationError, match=words):
         read(registry, framed(registry, schema, zigzag(2**31) + b"\0"))
-    with pytest.raises(ValueError, match=words):
-        AvroSerializer(registry, json.dumps(schema))
+
+
+def test_arrays_without_bytes_can_be_written(registry: MemoryRegistry) -> None:
+    schema = {"type": "array", "items": "null"}
+    assert written(registry, schema, [None, None])[5:] == b"\4\0"
 
 
 def test_nested_schema_is_refused(registry: MemoryRegistry) -> None:
@@ -371,6 +374,85 @@ def test_decimal_with_more_digits_is_not_rounded(registry: MemoryRegistry) -> No
     data = framed(registry, schema, zigzag(4) + payload)
     assert read(registry, data) == {"f": Decimal("1234567.89")}
     assert read(registry, data, schema) == {"f": Decimal("1234567.89")}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [logical("bytes", "decimal", precision=4, scale=2),
+     logical("fixed", "decimal", name="D", size=10_000, precision=4, scale=2)],
+    ids=["bytes", "fixed"],
+)  # fmt: skip
+def test_large_decimal_is_an_error(registry: MemoryRegistry, kind: Any) -> None:
+    """The time to convert it would grow with the square of its size."""
+    size = zigzag(10_000) if kind["type"] == "bytes" else b""
+    with pytest.raises(SerializationError, match="a decimal has 10000 bytes, more than 1000"):
+        read(registry, framed(registry, record(field(kind)), size + b"\x7f" * 10_000))
+
+
+@pytest.mark.parametrize("negative", [False, True])
+def test_decimal_of_the_most_bytes_is_exact(registry: MemoryRegistry, negative: bool) -> None:
+    kind = logical("bytes", "decimal", precision=4, scale=2)
+    number = -(2**7999) if negative else 2**7999 - 1
+    data = zigzag(1000) + number.to_bytes(1000, "big", signed=True)
+    assert read(registry, framed(registry, record(field(kind)), data)) == {
+        "f": Decimal(f"{number}e-2")
+    }
+
+
+@pytest.mark.parametrize(
+    ("skipped", "payload"),
+    [
+        ({"type": "array", "items": "double"}, zigzag(2**62)),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 2}}, zigzag(2**62)),
+        ({"type": "map", "values": {"type": "array", "items": "boolean"}},
+         b"\2\0" + zigzag(2**62)),
+        # A key without letters, and a length that leads back to it.
+        ({"type": "map", "values": "bytes"}, zigzag(2**62) + b"\0\3"),
+        (["null", record(field({"type": "array", "items": "float"}), name="Inner")],
+         b"\2" + zigzag(2**62)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_length_in_a_field_that_the_reader_lacks_ends(
+    registry: MemoryRegistry, skipped: Any, payload: bytes
+) -> None:
+    data = framed(registry, record(field(skipped), field("int", "b")), payload)
+    with pytest.raises(SerializationError, match="cannot read the value"):
+        read(registry, data, record(field("int", "b")))
+
+
+def test_field_that_a_renamed_record_lacks_is_checked(registry: MemoryRegistry) -> None:
+    inner = record(field({"type": "array", "items": "double"}), field("int", "b"), name="x.Old")
+    data = framed(registry, record(field(inner, "i")), zigzag(2**62))
+    new = {**record(field("int", "b"), name="New"), "aliases": ["x.Old"]}
+    with pytest.raises(SerializationError, match="cannot read the value"):
+        read(registry, data, record(field(new, "i")))
+
+
+def test_bytes_may_be_of_any_type(registry: MemoryRegistry) -> None:
+    for value in (b"ab", bytearray(b"ab"), memoryview(b"ab"), "ab"):
+        assert written(registry, "bytes", value)[5:] == b"ab"
+    with pytest.raises(SerializationError):
+        written(registry, "bytes", 5)
+
+
+def test_default_outside_of_its_logical_type(registry: MemoryRegistry) -> None:
+    wanted = record(field("int", "a"), field(logical("string", "uuid"), default=""))
+    data = written(registry, record(field("int", "a")), {"a": 1})
+    assert read(registry, data, wanted) == {"a": 1, "f": ""}
+
+
+def test_defaults_have_a_limit(registry: MemoryRegistry) -> None:
+    """Each record uses the next one twice, and so has twice as many default values."""
+    kind: Any = record(field("int", default=0), name="R0")
+    for number in range(1, 40):
+        kind = record(
+            field(kind, "a", default={}),
+            field(f"R{number - 1}", "b", default={}),
+            name=f"R{number}",
+        )
+    with pytest.raises(ValueError, match="more than 100000 values"):
+        AvroSerializer(registry, json.dumps(kind))
 
 
 def test_strict_records(registry: MemoryRegistry) -> None:

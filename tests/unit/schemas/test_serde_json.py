@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from memory_registry import MemoryRegistry
 
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, whole
 from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
@@ -188,3 +192,71 @@ def test_nested_schema_is_refused(registry: MemoryRegistry) -> None:
 
 def test_schema_may_be_true(registry: MemoryRegistry) -> None:
     assert JSONSerializer("true", registry)({"a": 1}, CTX) == HEAD + b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b'{"at": "yesterday"}', None),  # a format is a comment
+        (b'{"at": 5}', '/at: 5 is not of type "string"'),
+        (b'{"n": NaN}', "JSON has no NaN"),
+        (b'{"n": -Infinity}', "JSON has no -Infinity"),
+        ('{"at": "a"}'.encode("utf-16"), "codec can't decode"),
+    ],
+    ids=repr,
+)
+def test_batches_are_checked_as_single_values_are(payload: bytes, words: str | None) -> None:
+    schema = json.dumps(
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object",
+            "properties": {"at": {"type": "string", "format": "date-time"}},
+        }
+    )
+    document = Document("json", schema, id=1)
+    faults = [
+        JsonReader().reader_of(document)(pa.array([payload]))[1],
+        JsonWriter(document).write(pa.array([payload]))[1],
+    ]
+    read = JSONDeserializer(schema)
+    if words is None:
+        assert faults == [{}, {}]
+        assert read(HEAD + payload, CTX) == json.loads(payload)
+    else:
+        # The reader of tables has a column of times.
+        faults.append(JsonTableReader.of(document).reader_of(document)(pa.array([payload]))[1])
+        assert all(words in fault[0] for fault in faults)
+        with pytest.raises(SerializationError, match=re.escape(words)):
+            read(HEAD + payload, CTX)
+
+
+def test_a_writers_name_is_the_title() -> None:
+    assert JsonWriter(Document("json", '{"title": "Order"}')).name == "Order"
+    assert JsonWriter(Document("json", "true")).name == ""
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_references_that_multiply_are_refused(is_named: bool) -> None:
+    def reference(number: int) -> Any:
+        return {"$ref": f"L{number}" if is_named else f"#/$defs/L{number}"}
+
+    def level(number: int) -> Any:
+        parts = {"a": reference(number + 1), "b": reference(number + 1)} if number < 40 else {}
+        named = {"$id": f"L{number}"} if is_named else {}
+        return {"type": "object", "properties": parts, **named}
+
+    schema = {"$id": "http://schemas/top", "type": "object", "properties": {"a": reference(0)},
+              "$defs": {f"L{number}": level(number) for number in range(41)}}  # fmt: skip
+    with pytest.raises(UnfitError, match="more than 100000 objects"):
+        whole(Document("json", json.dumps(schema)))
+
+
+def test_references_are_replaced() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "part.json#/$defs/n"},
+                                               "b": {"$ref": "#/properties/a"},
+                                               "c": {"$ref": "#"},
+                                               "d": {"enum": [{"$id": "x y", "$ref": "no"}]},
+                                               "$ref": {"type": "string"}}}  # fmt: skip
+    part = json.dumps({"$defs": {"n": {"type": "integer"}}})
+    made = whole(Document("json", json.dumps(schema), (("part.json", part),)))
+    assert made["properties"]["a"] == made["properties"]["b"] == {"type": "integer"}

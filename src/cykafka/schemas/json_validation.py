@@ -1,0 +1,146 @@
+"""JSON Schema: parses values and checks them. jsonschema-rs does the work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from cykafka.schemas.document import UnfitError
+from cykafka.schemas.faults import shorten_error
+from cykafka.schemas.serde import MOST_SCHEMA_LEVELS, is_shallow
+
+try:
+    import jsonschema_rs
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
+
+__all__ = ["fault_of", "inlined", "loads", "title_of", "validator_for"]
+
+
+# An address for a schema without one.
+_ADDRESS = "json-schema:///"
+# A schema that uses the next one twice, and so on, becomes any number of objects.
+_MOST_NODES = 100_000
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+
+
+def loads(data: bytes) -> Any:
+    """Return the value of JSON in UTF-8. Raise ValueError also for NaN and Infinity."""
+    return _decoder.decode(data.decode())
+
+
+def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
+    """Return jsonschema-rs's validator for a schema.
+
+    As in confluent_kafka, ``format`` is a comment.
+
+    Parameters
+    ----------
+    text : str
+    parts : tuple of (str, str)
+        The names and texts of the schemas that it refers to.
+
+    Raises
+    ------
+    UnfitError
+        The text is not a JSON Schema.
+    """
+    try:
+        return jsonschema_rs.validator_for(
+            _parsed(text), retriever=_retriever(parts), validate_formats=False
+        )
+    except RecursionError:
+        raise UnfitError("the schema is nested too deeply") from None
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+        raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
+
+
+def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
+    """Return a schema with its references replaced by the referenced schemas.
+
+    The arguments and errors are those of `validator_for`. A schema that would become too large
+    also raises UnfitError.
+    """
+    validator_for(text, parts)  # raises UnfitError
+    schema, retrieve = _parsed(text), _retriever(parts)
+    try:
+        registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
+        if _size(schema, registry.resolver(_ADDRESS), {}) > _MOST_NODES:
+            raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
+        return jsonschema_rs.dereference(schema, retriever=retrieve)
+    except RecursionError:
+        raise UnfitError("the schema is nested too deeply") from None
+
+
+def fault_of(validator: Any, value: Any) -> str | None:
+    """Return in words why a value does not fit a schema, or None.
+
+    Raises
+    ------
+    ValueError
+        The value is not of a type of JSON.
+    """
+    # Looking for the error takes longer.
+    error = None if validator.is_valid(value) else next(validator.iter_errors(value), None)
+    if error is None:
+        return None
+    place = "".join(f"/{step}" for step in error.instance_path)
+    return shorten_error(f"{place or 'the value'}: {error.message}")
+
+
+def title_of(text: str) -> str | None:
+    """Return a schema's title. Raise ValueError or RecursionError if it is not JSON."""
+    schema = json.loads(text)
+    return schema.get("title") if isinstance(schema, dict) else None
+
+
+def _parsed(text: str) -> Any:
+    schema = json.loads(text)
+    if not is_shallow(schema, MOST_SCHEMA_LEVELS):
+        raise RecursionError
+    return schema
+
+
+def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
+    """Return the number of objects in a schema after its references are replaced.
+
+    `known` has the sizes of references, by the address of their place and the reference.
+    """
+    if isinstance(schema, list):
+        return sum(_size(each, resolver, known) for each in schema)
+    if not isinstance(schema, dict):
+        return 0
+    if isinstance(schema.get("$id"), str):
+        with suppress(jsonschema_rs.ReferencingError):  # an example may have such keys
+            resolver = resolver.lookup(schema["$id"]).resolver
+    size = 1 + sum(_size(each, resolver, known) for each in schema.values())
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        place = resolver.base_uri, reference
+        if place not in known:
+            known[place] = 0  # a reference to what it is in stays
+            with suppress(jsonschema_rs.ReferencingError):
+                found = resolver.lookup(reference)
+                known[place] = _size(found.contents, found.resolver, known)
+        size += known[place]
+    return size
+
+
+def _retriever(parts: tuple[tuple[str, str], ...]) -> Callable[[str], Any]:
+    """Return a function that finds the schemas that a schema refers to."""
+
+    def retrieve(address: str) -> Any:
+        for name, part in parts:
+            if address == name or address.endswith("/" + name.lstrip("/")):
+                return _parsed(part)
+        raise LookupError(f"the schema has no reference {address}")
+
+    return retrieve
