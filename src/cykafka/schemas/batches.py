@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from cykafka.schemas.columns import (
     NO_ID,
+    NULL,
     Results,
     Rows,
     each_or_all,
@@ -25,7 +26,13 @@ from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import GUID_BYTES, ID_BYTES, frame_id
+from cykafka.schemas.framing import (
+    ID_BYTES,
+    KEY_SCHEMA_ID,
+    VALUE_SCHEMA_ID,
+    frame_id,
+    split_frame,
+)
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
@@ -34,10 +41,15 @@ __all__ = ["Registry", "decode_batch", "encode_table"]
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
 _MOST_SCHEMAS = 1000
+_HEADERS = {"key": KEY_SCHEMA_ID, "value": VALUE_SCHEMA_ID}
+_NOTHING = pa.scalar(b"", pa.binary())
 _NOT_WIRE = (
     "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
     "id of a schema"
 )
+
+# A schema's id, the numbers of the rows that were written with it, and their values without it.
+_Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]
 
 
 class Registry(Protocol):
@@ -189,30 +201,38 @@ class _Decoding:
         self._values = values
         self._name = name
         self._form = form
+        self._wrong: dict[int, str] = {}
         ids = schema_ids(values)
-        numbers = np.unique(ids[ids >= 0])
-        self._groups: dict[int | UUID, Any] = {
-            int(number): np.flatnonzero(ids == number) for number in numbers
-        }
-        self._bare = self._without_guids(batch, np.flatnonzero(ids == NO_ID))
+        self._groups = [*self._named_in_headers(batch, ids)]
+        for number in np.unique(ids[ids >= 0]):
+            rows = np.flatnonzero(ids == number)
+            payloads = without_head(rows_of(values, rows), ID_BYTES)
+            self._groups.append((int(number), rows, payloads))
+        self._bare = np.flatnonzero(ids == NO_ID)
         # A schema, or why there is none.
-        self._documents = {number: self._document(number) for number in self._groups}
+        self._documents = {number: self._document(number) for number, _, _ in self._groups}
 
-    def _without_guids(self, batch: Any, rows: Any) -> Any:
-        """Find the schemas that are named in headers. Returns the rows without a schema."""
-        if not len(rows) or not hasattr(batch, "header"):
-            return rows
-        heads = batch.header(f"__{self._name}_schema_id")
-        bare = []
-        groups: dict[UUID, list[int]] = {}
-        for row in map(int, rows):
-            head = heads[row]
-            if head is not None and len(head) == GUID_BYTES and head[0] == 1:
-                groups.setdefault(UUID(bytes=head[1:]), []).append(row)
-            else:
-                bare.append(row)
-        self._groups.update({guid: np.array(found) for guid, found in groups.items()})
-        return np.array(bare, np.int64)
+    def _named_in_headers(self, batch: Any, ids: Any) -> Iterator[_Group]:
+        """Yield the rows whose headers name a schema, and take them out of `ids`."""
+        heads = batch.header(_HEADERS[self._name]) if hasattr(batch, "header") else ()
+        if not any(heads):
+            return
+        found: dict[bytes, list[int]] = {}
+        for row, head in enumerate(heads):
+            if head:
+                found.setdefault(head, []).append(row)
+        for head, numbers in found.items():
+            rows = np.array(numbers, np.int64)
+            ids[rows] = NULL
+            try:
+                number, place = split_frame(head)
+            except SerializationError as error:
+                self._wrong.update(dict.fromkeys(numbers, f"its header is wrong: {error}"))
+                continue
+            # The indexes of a Protobuf message follow the schema's id.
+            indexes = pa.scalar(head[place:], pa.binary())
+            payloads = rows_of(self._values, rows)
+            yield number, rows, pc.binary_join_element_wise(indexes, payloads, _NOTHING)
 
     def _document(self, number: int | UUID) -> Document | str:
         if self._client is None:
@@ -236,14 +256,14 @@ class _Decoding:
         results = Results(len(self._values), reader.kind if reader else pa.binary())
         is_json = self._form == "json"
         if is_json and reader:
-            rows, found = self._part(self._bare, 0)
-            results.put(rows, reader.read(found))
+            results.put(self._bare, reader.read(rows_of(self._values, self._bare)))
         else:
             for row in self._bare:
                 results.errors[row] = _NOT_WIRE
-        for number, rows in self._groups.items():
+        for wrong, words in self._wrong.items():
+            results.errors[wrong] = words
+        for number, rows, payloads in self._groups:
             document = self._documents[number]
-            payloads = self._part(rows, ID_BYTES if isinstance(number, int) else 0)[1]
             if isinstance(document, str) or reader is None:
                 results.put(rows, _all_wrong(payloads, reader, document))
                 continue
@@ -258,10 +278,6 @@ class _Decoding:
             words and f"the {self._name} cannot be decoded: {words}" for words in results.errors
         ] if any(results.errors) else results.errors  # fmt: skip
         return results.columns()
-
-    def _part(self, rows: Any, head: int) -> tuple[Any, pa.BinaryArray]:
-        part = rows_of(self._values, rows)
-        return rows, without_head(part, head) if head else part
 
     def _reader(self, schema: Schema | str | None) -> Any:
         """Return the reader; None if no schema is known."""
@@ -295,9 +311,8 @@ class _Decoding:
 
         if document is not None and "properties" in whole(document):
             return JsonTableReader.of(document)
-        parts = [self._part(rows, ID_BYTES if isinstance(number, int) else 0)[1]
-                 for number, rows in self._groups.items()]  # fmt: skip
-        kind = inferred_type(pa.concat_arrays([self._part(self._bare, 0)[1], *parts]))
+        parts = [payloads for _, _, payloads in self._groups]
+        kind = inferred_type(pa.concat_arrays([rows_of(self._values, self._bare), *parts]))
         return None if kind is None else JsonTableReader(kind)
 
 
@@ -381,7 +396,7 @@ def encode_table(
             f"row {row} of {len(values)} does not fit the schema {document.id}: {wrong[row]}"
         )
     head = pa.scalar(frame_id(document.id), pa.binary())
-    encoded = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
+    encoded = pc.binary_join_element_wise(head, found, _NOTHING)
     return pa.table({**{name: table[name] for name in kept}, "value": encoded})
 
 

@@ -151,6 +151,34 @@ def test_keys_strings_and_names_in_both(
     ) or "UTF" in texts["error"].to_pylist()[1]  # fmt: skip
 
 
+class WithHeaders:
+    """A batch whose records have headers with ids."""
+
+    def __init__(self, values: list[bytes | None], heads: list[bytes | None]) -> None:
+        self._values, self._heads = values, heads
+
+    def header(self, name: str) -> list[bytes | None]:
+        assert name == "__value_schema_id"
+        return self._heads
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return batch(self._values).__arrow_c_stream__(requested_schema)
+
+
+def test_header_comes_before_the_first_bytes_of_a_value(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    bits = registry.add("bits-value", {**OLD, "name": "Bits"})
+    begins_with_zeros = avro(bits, {**OLD, "name": "Bits"}, {"id": 0, "who": "\0\0\0\0"})[5:]
+    assert begins_with_zeros[0] == 0
+    head = b"\0" + bits.to_bytes(4, "big")
+
+    table = decode_batch(client, WithHeaders([begins_with_zeros], [head]))
+
+    assert table["error"].to_pylist() == [None]
+    assert table["who"].to_pylist() == ["\0\0\0\0"]
+
+
 def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
     number = registry.add("guid-value", {**OLD, "name": "Guid"})
     value = avro(number, {**OLD, "name": "Guid"}, {"id": 1, "who": "a"})[5:]
@@ -165,17 +193,8 @@ def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) 
                 return document
             raise SchemaNotFoundError(404, 40403, "no such GUID")
 
-    class WithHeaders:
-        """A batch whose first two records have GUIDs."""
-
-        def header(self, name: str) -> list[bytes | None]:
-            assert name == "__value_schema_id"
-            return [b"\1" + guid.bytes, b"\1" + unknown.bytes, None]
-
-        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-            return batch([value] * 3).__arrow_c_stream__(requested_schema)
-
-    table = decode_batch(WithGuid(), WithHeaders())  # type: ignore[arg-type]
+    heads = [b"\1" + guid.bytes, b"\1" + unknown.bytes, None]
+    table = decode_batch(WithGuid(), WithHeaders([value] * 3, heads))  # type: ignore[arg-type]
 
     assert table["who"].to_pylist() == ["a", None, None]
     errors = table["error"].to_pylist()
@@ -252,6 +271,22 @@ def test_protobuf_by_the_message(client: SchemaRegistryClient, registry: SchemaR
     assert first["id"].to_pylist() == [5, None, None]
     assert "its message is p.Other, expected p.Order" in first["error"][1].as_py()
     assert other["n"].to_pylist() == [None, 7, None]
+
+
+def test_indexes_of_a_message_are_in_the_header(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    number = registry.add("head-value", proto_files.text(PROTO), "PROTOBUF")
+    head = b"\0" + number.to_bytes(4, "big")
+    values: list[bytes | None] = [b"\x08\x05", b"\x08\x07", b"\x08\x09"]
+    batch_of = WithHeaders(values, [head + b"\0", head + b"\x02\x02", head[:3]])
+
+    table = decode_batch(client, batch_of, "protobuf")
+
+    assert table["id"].to_pylist() == [5, None, None]
+    errors = table["error"].to_pylist()
+    assert "its message is p.Other, expected p.Order" in errors[1]
+    assert "its header is wrong: 3 bytes are too few" in errors[2]
 
 
 @pytest.mark.usefixtures("orders")  # which registers the schema
