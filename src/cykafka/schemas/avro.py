@@ -115,9 +115,7 @@ class _Types:
             if schema in _PLAIN:
                 return _PLAIN[schema], _same, _same
             if schema in within:
-                raise UnfitError(
-                    f"{schema} contains itself: Spark does not support recursive types"
-                )
+                raise UnfitError(f"{schema} contains itself: recursive types are not supported")
             return self.of(self._named[schema], within)
         kind = schema["type"]
         if not isinstance(kind, str):
@@ -137,7 +135,7 @@ class _Types:
             if not isinstance(digits, int) or digits < 1:
                 raise UnfitError(f"a decimal has the precision {digits}, expected 1 or more")
             if digits > _MOST_DIGITS:
-                raise UnfitError(f"a decimal has {digits} digits, Spark supports {_MOST_DIGITS}")
+                raise UnfitError(f"a decimal has {digits} digits, expected {_MOST_DIGITS} or less")
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical], _same, _same
@@ -147,9 +145,7 @@ class _Types:
         self, schema: dict[str, Any], within: tuple[str, ...]
     ) -> tuple[pa.DataType, _Change, _Change]:
         if not schema["fields"]:
-            raise UnfitError(
-                f"{schema['name']} has no fields: Spark does not support types without fields"
-            )
+            raise UnfitError(f"{schema['name']} has no fields, which is not supported")
         fields, reads, writes = [], {}, {}
         for field in schema["fields"]:
             name = field["name"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -300,7 +301,7 @@ class _Decoding:
                 text, _, message = text.rpartition("#")
             if is_subject(text):
                 return _version(self._client, text), message
-            schema = Schema(text, FORMS[self._form])
+            schema = _of_text(text, self._form)
         if self._client is not None:
             return self._client.document(schema), message
         return Document(self._form, schema.schema_str), message
@@ -326,6 +327,18 @@ def _read_function(reader: Any, document: Document, _id: int | None) -> Callable
     # Errors name the id, which is not a part of a document's equality.
     read: Callable[..., Rows] = reader.reader_of(document)
     return read
+
+
+def _of_text(text: str, form: str) -> Schema:
+    if form != "protobuf":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                "schema: expected SUBJECT:VERSION, such as orders-value:latest, or a schema, "
+                f"which this is not: {error}"
+            ) from None
+    return Schema(text, FORMS[form])
 
 
 def _version(client: Registry | None, text: str) -> Document:
@@ -413,7 +426,7 @@ def _writer_schema(
         return _version(client, schema), message
     if isinstance(schema, str):
         latest = client.document_by_version(subject)
-        schema = Schema(schema, FORMS[latest.form], latest.references)
+        schema = replace(_of_text(schema, latest.form), references=latest.references)
     registered = client.lookup_schema(subject, schema)
     document = client.document(schema)
     return replace(document, id=registered.schema_id), message

@@ -105,10 +105,7 @@ def _descriptor(document: Document, name: str) -> Any:
     except KeyError:
         raise UnfitError(f"the schema has no message {name}") from None
     if not message.fields:
-        raise UnfitError(
-            f"the message {message.full_name} has no fields: Spark does not support types "
-            "without fields"
-        )
+        raise UnfitError(f"the message {message.full_name} has no fields, which is not supported")
     return message
 
 

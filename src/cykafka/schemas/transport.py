@@ -217,7 +217,8 @@ class Transport:
         words = f"{status} {message}".strip()
         # Without such a code the path may be wrong, which does not make records bad.
         if status == 404 and 40401 <= code <= 40499:
-            raise SchemaNotFoundError(status, code, message)
+            text = f"{message} (HTTP status code {status}, SR code {code}): {request}"
+            raise SchemaNotFoundError(status, code, message, text=text)
         if status in (409, 422):
             raise SchemaRefusedError(
                 status, code, message, text=f"Schema Registry refuses ({request}): {words}"

@@ -101,6 +101,11 @@ def test_the_newest_schema_of_a_batch_reads_all_of_them(
     assert "it ends early" in errors[4] or "out of range" in errors[4]
 
 
+def test_subject_needs_a_version(client: SchemaRegistryClient, orders: list[bytes | None]) -> None:
+    with pytest.raises(ValueError, match="expected SUBJECT:VERSION, such as orders-value:latest"):
+        decode_batch(client, batch(orders), schema="order-value")
+
+
 def test_drop_omits_bad_records_and_says_how_many(
     client: SchemaRegistryClient, orders: list[bytes | None]
 ) -> None:
