@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.coroutines import is_coroutine
+from cykafka._steps import Steps, run
 
 CLUSTER_ID_S = 60.0
 
 _log = logging.getLogger("cykafka")
-
-# Yield the result of each call of a builder or serde, which cykafka.aio awaits, and get it back.
-Steps = Generator[Any, Any, None]
 
 
 class Serdes:
@@ -64,7 +62,7 @@ class Serdes:
             if builder is not None:
                 self._builders[field] = builder
 
-    def build(self) -> Steps:
+    def build(self) -> Steps[None]:
         """Steps that call the builders. Raise ValueError if one does not return a pair."""
         whole = self.config
         for field, builder in self._builders.items():
@@ -98,7 +96,7 @@ class Serdes:
             if callable(set_resolver):
                 set_resolver(resolver)
 
-    def closing(self, *names: str) -> Steps:
+    def closing(self, *names: str) -> Steps[None]:
         """Steps that close all serdes that builders made, by the first of these methods that each
         has; then raise the first error, if any."""
         owned, self._owned = self._owned, []
@@ -120,7 +118,7 @@ class Serdes:
 
     def close(self) -> None:
         """Close all serdes that builders made; then raise the first error, if any."""
-        _run(self.closing("close"))
+        run(self.closing("close"))
 
     def close_quietly(self) -> None:
         """Close, and log errors instead of raising: another exception is being raised."""
@@ -135,7 +133,7 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
     function."""
     serdes = Serdes(config, kind)
     try:
-        _run(serdes.build())
+        run(serdes.build())
         for field in ("key", "value"):
             serde = getattr(serdes, field)
             if is_coroutine(serde):
@@ -147,15 +145,6 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
         serdes.close_quietly()
         raise
     return serdes
-
-
-def _run(steps: Steps) -> None:
-    try:
-        result = next(steps)
-        while True:
-            result = steps.send(result)
-    except StopIteration:
-        pass
 
 
 def _cluster_id_resolver(client: Handle) -> Callable[[], str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from cykafka import KafkaException, Message, TopicPartition
 from cykafka._core.consume.consumer import available
-from cykafka._serdes import CLUSTER_ID_S, Serdes, Steps
+from cykafka._serdes import CLUSTER_ID_S, Serdes
+from cykafka._steps import arun
 from cykafka.aio.confluent import AIOConsumer, AIOProducer, _Client
 from cykafka.error import (
     ClosedError,
@@ -67,7 +68,7 @@ class _Serializing(_Client):
             raise RuntimeError("another task creates this client, or has failed to do so")
         self._is_opening = True
         try:
-            await _run(self._serdes.build())
+            await arun(self._serdes.build())
             super().__init__(self._serdes.config, **self._kwargs)  # type: ignore[call-arg]
             self._is_open = True
             self._serdes.offer_cluster_id(self)
@@ -353,22 +354,8 @@ class _AsyncSerdes(Serdes):
 
     async def aclose(self) -> None:
         """As close()."""
-        await _run(self.closing("aclose", "close"))
+        await arun(self.closing("aclose", "close"))
 
 
 async def _awaited(result: Any) -> Any:
     return await result if isawaitable(result) else result
-
-
-async def _run(steps: Steps) -> None:
-    try:
-        result = next(steps)
-        while True:
-            try:
-                result = await _awaited(result)
-            except BaseException as error:
-                result = steps.throw(error)
-            else:
-                result = steps.send(result)
-    except StopIteration:
-        pass

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, ClassVar, Self
 
+from cykafka._steps import Steps
 from cykafka.schemas.avro_schema import MOST_LEVELS, AvroSchema
 from cykafka.schemas.builders import (
     AwaitedBuilder,
@@ -36,7 +37,6 @@ from cykafka.schemas.serde import (
     is_shallow,
     schema_of,
 )
-from cykafka.schemas.subjects import Steps
 from cykafka.serialization import DeserializerBuilder, SerializerBuilder
 
 try:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
+from cykafka._steps import Steps, arun, run
 from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.subjects import Steps, arun, run
 
 __all__ = [
     "AwaitedBuilder",

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from uuid import UUID
 from weakref import WeakSet
 
+from cykafka._steps import run
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
 from cykafka.schemas.options import read_options
@@ -23,7 +24,6 @@ from cykafka.schemas.schema import (
     SchemaVersion,
     ServerConfig,
 )
-from cykafka.schemas.subjects import run
 from cykafka.schemas.transport import Transport
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from cykafka._steps import Steps
 from cykafka.schemas.builders import (
     AwaitedBuilder,
     BlockingBuilder,
@@ -33,7 +34,6 @@ from cykafka.schemas.serde import (
     Write,
     schema_of,
 )
-from cykafka.schemas.subjects import Steps
 from cykafka.serialization import DeserializerBuilder, SerializerBuilder
 
 __all__ = [

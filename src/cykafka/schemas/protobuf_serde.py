@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
 
+from cykafka._steps import Steps
 from cykafka.schemas.builders import (
     AwaitedBuilder,
     BlockingBuilder,
@@ -32,7 +33,7 @@ from cykafka.schemas.serde import (
     SerializerRules,
     Write,
 )
-from cykafka.schemas.subjects import Steps, reference_subject_name_strategy
+from cykafka.schemas.subjects import reference_subject_name_strategy
 from cykafka.serialization import (
     DeserializerBuilder,
     SerializationContext,

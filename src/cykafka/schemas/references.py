@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cykafka._steps import Steps
 from cykafka.schemas.document import FORMS, UnfitError
 from cykafka.schemas.schema import SchemaReference
-from cykafka.schemas.subjects import Steps
 
 __all__ = ["SERIALIZED", "collect_parts", "context_of"]
 

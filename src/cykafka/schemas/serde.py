@@ -12,10 +12,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
+from cykafka._steps import Steps, arun, run
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import (
+    GUID_BYTES,
+    ID_BYTES,
     SchemaId,
     dual_schema_id_deserializer,
     prefix_schema_id_deserializer,
@@ -29,10 +32,7 @@ from cykafka.schemas.subjects import (
     STRATEGY_TYPE_MAP,
     AssociatedNameStrategy,
     AsyncAssociatedNameStrategy,
-    Steps,
     SubjectNameStrategyType,
-    arun,
-    run,
     strategy_type,
 )
 from cykafka.serialization import (
@@ -457,7 +457,7 @@ class DeserializerRules(_Serde):
 
     def _head_size(self, data: bytes) -> int:
         """Return the number of bytes that name the schema."""
-        return 17 if data[:1] == b"\1" else 5
+        return GUID_BYTES if data[:1] == b"\1" else ID_BYTES
 
     def _split(self, data: bytes, ctx: SerializationContext | None) -> tuple[Any, bytes, int]:
         """Return what names the schema (bytes or a SchemaId), the data and the value's offset."""

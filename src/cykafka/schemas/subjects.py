@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from inspect import isawaitable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
+from cykafka._steps import Steps, arun, run
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 __all__ = [
@@ -15,12 +15,9 @@ __all__ = [
     "STRATEGY_TYPE_MAP",
     "AssociatedNameStrategy",
     "AsyncAssociatedNameStrategy",
-    "Steps",
     "SubjectNameStrategyType",
-    "arun",
     "record_subject_name_strategy",
     "reference_subject_name_strategy",
-    "run",
     "topic_record_subject_name_strategy",
     "topic_subject_name_strategy",
 ]
@@ -30,39 +27,6 @@ KAFKA_CLUSTER_ID = "subject.name.strategy.kafka.cluster.id"
 FALLBACK_TYPE = "subject.name.strategy.fallback.type"
 
 _ANY_CLUSTER = "-"
-
-T = TypeVar("T")
-
-# One implementation for both kinds of clients. It yields the result of each call that may be a
-# coroutine, and gets back the awaited result.
-Steps: TypeAlias = Generator[Any, Any, T]
-
-
-def run(steps: Steps[T]) -> T:
-    """Run steps whose calls return their results."""
-    try:
-        result = next(steps)
-        while True:
-            result = steps.send(result)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
-async def arun(steps: Steps[T]) -> T:
-    """Run steps whose calls may return coroutines."""
-    try:
-        result = next(steps)
-        while True:
-            try:
-                result = await result if isawaitable(result) else result
-            except BaseException as error:
-                result = steps.throw(error)
-            else:
-                result = steps.send(result)
-    except StopIteration as end:
-        found: T = end.value
-        return found
 
 
 def topic_subject_name_strategy(ctx: SerializationContext | None, record_name: str | None) -> str:
