@@ -17,7 +17,7 @@ class SchemaRegistryError(Exception):
     error_code : int
         The registry's code, such as 40403; -1 if the registry sent none.
     error_message : str
-        The registry's message, or why there is no response.
+        The registry's message, or the reason why it did not respond.
     text : str, optional
         The text of the whole error: the request, the cause and what to do.
     option : str or None, default "url"

@@ -183,13 +183,13 @@ class SchemaId:
         return start
 
     def id_to_bytes(self) -> bytes:
-        """Return the bytes before a value. Raise SerializationError if there is no id."""
+        """Return the bytes before a value. Raises SerializationError without an id."""
         if self.id is None:
             raise SerializationError("the schema has no id")
         return frame_id(self.id) + self._indexes()
 
     def guid_to_bytes(self) -> bytes:
-        """Return a header's bytes. Raise SerializationError if there is no GUID."""
+        """Return a header's bytes. Raises SerializationError without a GUID."""
         if self.guid is None:
             raise SerializationError("the schema has no GUID: the registry returned none")
         return frame_guid(self.guid) + self._indexes()

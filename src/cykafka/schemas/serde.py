@@ -112,7 +112,7 @@ _MIGRATE = ("UPGRADE", "DOWNGRADE", "UPDOWN")
 
 
 def is_shallow(value: Any, most: int) -> bool:
-    """Return whether a value has at most so many levels."""
+    """Return whether a value has at most `most` levels."""
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
@@ -338,7 +338,8 @@ class SerializerRules(_Serde):
             schema = registered.schema
         elif schema is None:
             raise SerializationError(
-                "there is no schema: give one, or set use.latest.version or use.schema.id"
+                "the serializer has no schema: pass one, or set use.latest.version or "
+                "use.schema.id"
             )
         else:
             schema = yield from self._complete(ctx)

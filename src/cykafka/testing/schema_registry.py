@@ -110,7 +110,7 @@ class SchemaRegistry:
         self.close()
 
     def close(self) -> None:
-        """End the server. Clients then find nobody at its port. May be called again."""
+        """Stop the server and close its port. May be called again."""
         if not self._closing.is_set():
             self._closing.set()
             self._server.shutdown()
