@@ -68,7 +68,9 @@ test_needs = $(stamps)/install $(stamps)/group-dev $(stamps)/group-data $(stamps
 
 test: $(test_needs) ## all tests, in C, in Python and with real Kafka (ARGS for pytest)
 	$(bin)/ctest --test-dir build/release --output-on-failure
-	CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(in_parallel) $(ARGS)
+# After the crash of a worker the others finish their groups; the end repeats the crash's stack.
+	{ CYKAFKA_REQUIRE_BROKER=1 $(bin)/pytest $(in_parallel) $(ARGS) 2>&1 >&3 \
+	  | tee build/pytest-stderr >&2; } 3>&1 || { tail -n 80 build/pytest-stderr; false; }
 
 # Delta Lake's newest package is for Spark 4.2, and .venv has a newer one.
 test-delta: $(test_needs) $(stamps)/pyspark-4.2 ## the tests with Delta Lake, on PySpark 4.2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from fixture_types import Fill, MakeConsumer, MakeProducer, Read, RunScript, Unique, WaitUntil
 from machine import WAIT_S
+from processes import Process, find, kill
 
 from cykafka.testing import KafkaCluster, KafkaClusterError
 
@@ -297,14 +297,9 @@ def test_killed_python_leaves_no_processes_or_files(
     wait_until(lambda: not Path(folder).exists(), lambda: pause.wait(0.02))
 
 
-def formatting(folder: Path) -> int | None:
+def formatting(folder: Path) -> Process | None:
     """The process that formats the storage of a cluster in a folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            command = (process / "cmdline").read_bytes()
-            if b"StorageTool" in command and bytes(folder) in command:
-                return int(process.name)
-    return None
+    return find(b"StorageTool", bytes(folder))
 
 
 def test_python_killed_during_formatting_leaves_no_processes_or_files(
@@ -318,16 +313,15 @@ def test_python_killed_during_formatting_leaves_no_processes_or_files(
         wait_until(lambda: formatting(tmp_path), lambda: pause.wait(0.02), timeout=WAIT_S)
         tool = formatting(tmp_path)
         assert tool is not None
-        os.kill(tool, signal.SIGSTOP)  # else it might finish
+        os.kill(tool.pid, signal.SIGSTOP)  # else it might finish
         process.kill()
 
     try:
         # If it were alive, it would create the folder again.
-        wait_until(lambda: not alive(tool), lambda: pause.wait(0.02))
+        wait_until(lambda: not tool.is_running(), lambda: pause.wait(0.02))
         wait_until(lambda: not list(tmp_path.iterdir()), lambda: pause.wait(0.02))
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(tool, signal.SIGKILL)
+        kill(tool)
 
 
 def test_forked_child_leaves_the_cluster_alone(run_script: RunScript) -> None:

@@ -74,11 +74,11 @@ class Server:
 
     def kill(self) -> None:
         """Kill the server and its executors, as if their machine had crashed."""
-        kill_all(family(self.pid))
+        kill_all(family(self._process))
 
     def end(self) -> None:
         """End the server and all processes that it has started."""
-        own = family(self.pid)
+        own = family(self._process)
         self._process.terminate()
         try:
             self._process.wait(WAIT_S)

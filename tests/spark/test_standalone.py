@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from machine import WAIT_S
-from processes import family, kill_all
+from processes import Process, family, kill_all
 from spark_jobs import Bench, offsets_by_listing, once
 from spark_servers import standalone
 
@@ -47,11 +47,11 @@ def test_every_record_arrives_although_a_worker_dies(
         )
         assert driver.stdin is not None
         assert driver.stdout is not None
-        own: list[int] = []
+        own: list[Process] = []
         said: dict[str, list[Any]] = {}
         try:
             for line in driver.stdout:
-                own = family(driver.pid)
+                own = family(driver)
                 for name, value in json.loads(line).items():
                     said.setdefault(name, []).append(value)
                 if "running" in line:
@@ -62,8 +62,9 @@ def test_every_record_arrives_although_a_worker_dies(
             assert driver.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
         finally:
             driver.stdin.close()
-            kill_all([*own, driver.pid])
+            driver.kill()
             driver.wait()
+            kill_all(own)
             driver.stdout.close()
 
     assert said["running"] == ["spark", "deterministic"]

@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import pyarrow.parquet as pq
 from machine import WAIT_S
+from processes import kill, kill_all, python_workers, session
 from repeated import kills
 
 import cykafka
@@ -73,28 +73,10 @@ class Driver:
         said = self.process.stdout.readline().strip()
         assert said == words, f"{self.log.read_text()[-5000:]}\nCYKAFKA_TEST_SEED={SEED}"
 
-    def family(self) -> dict[int, tuple[int, bytes]]:
-        """The processes of its session, with their parents and command lines."""
-        found = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # the process has just ended
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[3]) == self.process.pid and fields[0] != "Z":
-                    found[int(entry.name)] = (int(fields[1]), (entry / "cmdline").read_bytes())
-        return found
-
-    def workers(self) -> list[int]:
-        """The Python workers that run tasks, which Spark's daemon forks."""
-        daemons = {
-            pid: parent for pid, (parent, line) in self.family().items() if b".daemon" in line
-        }
-        return sorted(pid for pid, parent in daemons.items() if parent in daemons)
-
     def kill(self) -> None:
         # Kill the first process first, because it could start others.
-        for pid in [self.process.pid, *self.family()]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        kill_all(session(self.process.pid))
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
@@ -202,12 +184,10 @@ def kill_often(drivers: Drivers) -> None:
             driver.process.wait(dice.uniform(0, MOST_S))
         deadline = time.monotonic() + WAIT_S
         while kind == "worker" and driver.process.poll() is None:
-            workers = driver.workers()
-            if workers:
-                with contextlib.suppress(ProcessLookupError):  # the process had ended by itself
-                    os.kill(dice.choice(workers), signal.SIGKILL)
-                    drivers.killed[kind] += 1
-                    break
+            workers = python_workers(driver.process)
+            if workers and kill(dice.choice(workers)):
+                drivers.killed[kind] += 1
+                break
             assert time.monotonic() < deadline, "the driver has no workers"
             time.sleep(0.02)  # no event signals this
         if kind == "driver" or driver.process.poll() is not None:

@@ -142,7 +142,7 @@ def test_application_loses_nothing_while_brokers_restart(
         node.kill() if turn % 2 else node.stop()
         time.sleep(1)
         node.start()
-        os.kill(statistics.consumer.procs[turn % 2].pid, 9)
+        statistics.consumer.procs[turn % 2].kill()
         time.sleep(2)
         turn += 1
     orders.stopping.set()

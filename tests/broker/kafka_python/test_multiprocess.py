@@ -105,7 +105,7 @@ def test_killed_process_is_replaced(send: Send, make_consumer: Make) -> None:
                 number, range(1000 * turn + 100 * number, 1000 * turn + 100 * number + 90)
             )
         found += [item.message.value for item in consumer.get_messages(100, timeout=60)]
-        os.kill(consumer.procs[turn % 2].pid, signal.SIGKILL)
+        consumer.procs[turn % 2].kill()
     while len(found) < len(sent):
         more = consumer.get_messages(len(sent) - len(found), timeout=60)
         assert more

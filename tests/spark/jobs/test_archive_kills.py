@@ -9,11 +9,9 @@ works, the next driver starts its JVM, so that a kill costs little time. A failu
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -25,7 +23,7 @@ from typing import Any
 import duckdb
 import pytest
 import spark_archives
-from processes import family, is_running
+from processes import family, kill
 from repeated import kills
 from spark_jobs import Bench, archive_rows
 
@@ -80,26 +78,23 @@ class Driver:
 
     def kill_workers(self) -> int:
         """Kill the processes that run Python for the JVM; return their number."""
-        killed = 0
-        for pid in family(self.process.pid)[1:]:
-            with contextlib.suppress(OSError):
-                if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"-m\0")[2]:
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
-        return killed
+        return sum(
+            kill(item)
+            for item in family(self.process)[1:]
+            if b"pyspark" in item.command().partition(b"-m\0")[2]
+        )
 
     def kill(self, all_at_once: bool) -> None:
         """Kill Python, and optionally the JVM, which otherwise ends by itself."""
-        pids = family(self.process.pid)
-        for pid in pids if all_at_once else pids[:1]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        processes = family(self.process)
+        for item in processes if all_at_once else processes[:1]:
+            kill(item)
         self.process.communicate(timeout=30)
         deadline = time.monotonic() + 60
-        while any(map(is_running, pids)):
+        while any(item.is_running() for item in processes):
             if time.monotonic() > deadline:
-                for pid in filter(is_running, pids):
-                    os.kill(pid, signal.SIGKILL)
+                for item in processes:
+                    kill(item)
             time.sleep(0.02)
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ seed; CYKAFKA_TEST_SEED=... repeats it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import family, kill_all
+from processes import family, kill_all, python_workers
 from repeated import kills
 from spark_jobs import Bench
 
@@ -71,7 +70,7 @@ def kill_often(bench: Bench, job: str, keys: dict[str, str], far: Callable[[Path
                 assert process.poll() is None, "the job ended before it was killed"
             finally:
                 # Kill all at once, else the rest runs beside its successor for a moment.
-                kill_all(family(process.pid))
+                kill_all(family(process))
 
 
 def check(messages: list[Any], expected: set[bytes], most: int) -> None:
@@ -159,16 +158,6 @@ def test_a_replay_that_is_killed_loses_nothing(
     check_replay(bench, keys["to"], KILLS * step)
 
 
-def workers(pid: int) -> list[int]:
-    """The Python workers of a driver's Spark."""
-    found = []
-    for child in family(pid):
-        with contextlib.suppress(OSError):
-            if b"pyspark.daemon" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(child)
-    return found[1:]  # the first one is their parent
-
-
 def test_a_replay_whose_workers_are_killed_loses_nothing(
     bench: Bench, replayed: dict[str, str]
 ) -> None:
@@ -184,14 +173,14 @@ def test_a_replay_whose_workers_are_killed_loses_nothing(
             deadline = time.monotonic() + START_S
             for _ in range(KILLS):
                 before = steps(Path(keys["checkpoint"]))
-                while steps(Path(keys["checkpoint"])) <= before or not workers(process.pid):
+                while steps(Path(keys["checkpoint"])) <= before or not python_workers(process):
                     assert process.poll() is None, process.communicate()
                     assert time.monotonic() < deadline, "nothing was sent"
                     time.sleep(0.01)
-                kill_all(dice.sample(workers(process.pid), 1))
+                kill_all(dice.sample(python_workers(process), 1))
             _, output = process.communicate(timeout=START_S)
         finally:
-            kill_all(family(process.pid))
+            kill_all(family(process))
 
     assert process.returncode == 0, output
     check_replay(bench, keys["to"], KILLS * step)
