@@ -13,6 +13,7 @@ from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.framing import (
     SchemaId,
     dual_schema_id_deserializer,
@@ -139,7 +140,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        with needing_libraries():
+            return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

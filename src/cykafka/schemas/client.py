@@ -14,6 +14,7 @@ from weakref import WeakSet
 from cykafka._steps import run
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.options import read_options
 from cykafka.schemas.references import SERIALIZED, collect_parts
 from cykafka.schemas.rules import check_rules
@@ -80,6 +81,8 @@ class SchemaRegistryClient:
 
     Raises
     ------
+    TypeError
+        `conf` is not a mapping.
     ValueError
         An option is unknown or wrong. The message names the option, and never contains secrets.
         Or the environment's proxy is unusable.
@@ -248,6 +251,7 @@ class SchemaRegistryClient:
         self, subject_name: str, schema: Schema, normalize_schemas: bool = False
     ) -> RegisteredSchema:
         """Register a schema like `register_schema`, and return all that the registry responds."""
+        _check_schema(schema)
         path = f"/subjects/{_quoted(subject_name)}/versions"
         query = {"normalize": normalize_schemas}
 
@@ -288,6 +292,7 @@ class SchemaRegistryClient:
         deleted : bool, default False
             Also find deleted versions.
         """
+        _check_schema(schema)
         path = f"/subjects/{_quoted(subject_name)}"
         query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
 
@@ -550,6 +555,7 @@ class SchemaRegistryClient:
         The arguments are as in `test_compatibility`. Without a version the registry compares the
         schema with all versions that the subject's level names.
         """
+        _check_schema(schema)
         path = f"/compatibility/subjects/{_quoted(subject_name)}/versions"
 
         def parsed(content: Any) -> list[str]:
@@ -749,7 +755,10 @@ class SchemaRegistryClient:
 
         `cykafka.schemas.batches.decode_batch` describes the arguments.
         """
-        from cykafka.schemas.batches import decode_batch
+        _check_named("schema", schema)
+        _check_named("key_schema", key_schema)
+        with needing_libraries():
+            from cykafka.schemas.batches import decode_batch
 
         return decode_batch(
             self, batch, value, key, schema=schema, key_schema=key_schema, mode=mode
@@ -768,7 +777,9 @@ class SchemaRegistryClient:
 
         `cykafka.schemas.batches.encode_table` describes the arguments.
         """
-        from cykafka.schemas.batches import encode_table
+        _check_named("schema", schema)
+        with needing_libraries():
+            from cykafka.schemas.batches import encode_table
 
         return encode_table(self, topic, data, schema=schema, subject=subject, apart=apart)
 
@@ -828,6 +839,7 @@ class SchemaRegistryClient:
         return self._get(path, RegisteredSchema.from_dict, query, is_urgent=is_urgent)
 
     def _test(self, path: str, schema: Schema, normalize: bool, verbose: bool) -> bool:
+        _check_schema(schema)
         query = {"normalize": normalize, "verbose": verbose}
         return self._send(
             "POST", path, lambda found: bool(found["is_compatible"]), query, schema.to_dict()
@@ -887,6 +899,26 @@ class KnownSchemas(SchemaRegistryClient):
     def _send(self, *_: Any, **__: Any) -> NoReturn:
         self._transport.check_open()
         raise NotKnownError
+
+
+def _check_schema(schema: Any) -> None:
+    """Raise TypeError if an argument is not a Schema. One of confluent_kafka is, too."""
+    if hasattr(schema, "schema_str"):
+        return
+    words = f"schema: expected a Schema, got {type(schema).__name__}"
+    if isinstance(schema, str):
+        words += ': pass Schema(text, "AVRO"), or "JSON" or "PROTOBUF"'
+    elif isinstance(schema, Mapping):
+        words += ': pass Schema(json.dumps(schema), "AVRO"), or "JSON"'
+    raise TypeError(words)
+
+
+def _check_named(name: str, schema: Any) -> None:
+    """Raise TypeError if an argument can name no schema."""
+    if schema is None or isinstance(schema, str) or hasattr(schema, "schema_str"):
+        return
+    words = f"{name}: expected a Schema, its text or SUBJECT:VERSION, got {type(schema).__name__}"
+    raise TypeError(words + (": pass json.dumps(schema)" if isinstance(schema, Mapping) else ""))
 
 
 def _quoted(name: str) -> str:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from cykafka.schemas.document import Document
+from cykafka.schemas.faults import needing_libraries
 
 __all__ = ["reader_for", "writer_for"]
 
@@ -21,7 +22,8 @@ _FORMATS = {
 def _format(form: str) -> tuple[Any, Any]:
     # Import only the library of this format: the others may be missing.
     name, reader, writer = _FORMATS[form]
-    module = importlib.import_module(f"cykafka.schemas.{name}")
+    with needing_libraries():
+        module = importlib.import_module(f"cykafka.schemas.{name}")
     return getattr(module, reader), getattr(module, writer)
 
 

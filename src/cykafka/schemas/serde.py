@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from cykafka._steps import Steps, arun, run
@@ -126,7 +127,8 @@ def schema_of(schema: Any, kind: str) -> Any:
         return schema
     if isinstance(schema, str):
         return Schema(schema, kind)
-    raise TypeError(f"expected a schema as str or Schema, got {type(schema).__name__}")
+    words = f"expected a schema as str or Schema, got {type(schema).__name__}"
+    raise TypeError(words + (": pass json.dumps(schema)" if isinstance(schema, Mapping) else ""))
 
 
 class _Serde:
@@ -222,6 +224,12 @@ class _Blocking(_Serde):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        if iscoroutinefunction(getattr(self._registry, "get_schema", None)):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} needs a SchemaRegistryClient, got {type(self._registry).__name__}, which "
+                f"is for asyncio: use Async{name}"
+            )
         run(self._prepare())
 
     def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
