@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.columns import (
     NO_ID,
     NULL,
@@ -322,7 +322,7 @@ def _all_wrong(payloads: pa.Array, reader: Any, words: Any) -> Rows:
     return pa.nulls(len(payloads), kind), dict.fromkeys(range(len(payloads)), str(words))
 
 
-@lru_cache(_MOST_SCHEMAS)
+@keep_results(_MOST_SCHEMAS)
 def _read_function(reader: Any, document: Document, _id: int | None) -> Callable[..., Rows]:
     # Errors name the id, which is not a part of a document's equality.
     read: Callable[..., Rows] = reader.reader_of(document)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.columns import Rows
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.faults import shorten_error
@@ -79,7 +79,7 @@ class JsonTableReader:
         self.kind, self.read = json_reader(schema)
 
     @classmethod
-    @lru_cache(_MOST_SCHEMAS)
+    @keep_results(_MOST_SCHEMAS)
     def of(cls, document: Document) -> JsonTableReader:
         """Return the reader for a registered schema."""
         return cls(whole(document))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ import proto_files
 import pyarrow as pa
 import pytest
 
-from cykafka.schemas.batches import decode_batch
+from cykafka.schemas import codec
+from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
 from cykafka.schemas.schema import Schema
@@ -397,3 +399,60 @@ def test_json_of_every_type() -> None:
         to_json(pa.array([{"d": float("nan")}]))
     with pytest.raises(UnfitError, match="JSON has no"):
         to_json(pa.array([{"d": timedelta(1)}]))
+
+
+ORDER_FILE = proto_files.text(
+    proto_files.proto("once.proto", "once", {"Order": {"id": (1, "int64")}})
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad", "compiler"),
+    [
+        ("avro", json.dumps(OLD), '{"type": "record", "fields": []}', "avro.AvroSchema"),
+        ("json", '{"properties": {"id": {}}}', '{"type": 7}', "json_schema.validator_for"),
+        ("protobuf", ORDER_FILE, "AAAA", "protobuf._proto"),
+    ],
+)
+def test_an_unfit_schema_is_compiled_once(
+    form: str, good: str, bad: str, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Client:
+        def document_by_id(self, number: int) -> Document:
+            return Document(form, bad, id=number)
+
+        def document_by_version(self, *_: Any) -> Document:
+            return Document(form, bad, id=1)
+
+        def document(self, schema: Schema) -> Document:
+            return Document(form, schema.schema_str)
+
+    client: Any = Client()
+    module, name = compiler.split(".")
+    compiled: list[str] = []
+    known = getattr(importlib.import_module(f"cykafka.schemas.{module}"), name)
+
+    def compile_(document: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled.append(document)
+        return known(document, *args, **kwargs)
+
+    monkeypatch.setattr(f"cykafka.schemas.{compiler}", compile_)
+    monkeypatch.setattr(codec, "shared_client", lambda _: client)
+    records = batch([b"\0\0\0\0\1\0"])
+    decoder = codec.Decoder(form, (), None if form == "json" else Document(form, good))
+
+    errors, counts = set(), []
+    for _ in range(3):
+        table = decode_batch(client, records, form, schema=Schema(good, form.upper()))
+        errors.update(table["error"].to_pylist())
+        made = decoder.decode(records["value"].combine_chunks())
+        errors.add(made.field("error")[0].as_py())
+        with pytest.raises(UnfitError) as caught:
+            encode_table(client, "orders", pa.table({"id": [1]}))
+        errors.add(str(caught.value))
+        counts.append(len(compiled))
+
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
+    assert len(errors) == 3
+    assert sum("the schema 1 cannot be used: " in str(error) for error in errors) == 2
