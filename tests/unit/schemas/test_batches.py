@@ -22,7 +22,7 @@ from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.serialization import SerializationError
 from cykafka.testing import SchemaRegistry
 
@@ -456,3 +456,74 @@ def test_an_unfit_schema_is_compiled_once(
     assert counts == [counts[0]] * 3
     assert len(errors) == 3
     assert sum("the schema 1 cannot be used: " in str(error) for error in errors) == 2
+
+
+def test_json_columns_are_in_the_order_of_the_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    def numbers(*names: str) -> Any:
+        return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+
+    number = registry.add("place-value", {"$id": "http://a/place", **numbers("y", "x")}, "JSON")
+    schema = {
+        "$id": "http://a/order",
+        "type": "object",
+        "properties": {
+            "total": {"type": "integer"},
+            "place": {"$ref": "http://a/place"},
+            "again": {"$ref": "#/$defs/alias"},
+            "inner": numbers("b", "c", "a"),
+            "list": {"type": "array", "items": numbers("n", "m")},
+            "self": {"type": "object", "properties": {"z": {"$ref": "#/$defs/loop"}}},
+            "customer": {"type": "string"},
+        },
+        "$defs": {
+            "alias": {"$ref": "#/$defs/real"},
+            "real": {"description": "x", **numbers("r2", "r1")},
+            "loop": {"type": "object", "properties": {
+                "w": {"type": "integer"}, "v": {"$ref": "#/$defs/loop"}}},
+        },
+    }  # fmt: skip
+    references = [SchemaReference("http://a/place", "place-value", 1)]
+    number = client.register_schema(
+        "ordered-value", Schema(json.dumps(schema), "JSON", references)
+    )
+    value = {"customer": "a", "total": 5, "place": {"x": 1, "y": 2}}
+    data = b"\0" + number.to_bytes(4, "big") + json.dumps(value).encode()
+
+    table = decode_batch(client, batch([data]), "json", mode="FAIL")
+
+    assert table.column_names == [*PLACES, *schema["properties"]]
+    names = {name: [field.name for field in table.schema.field(name).type]
+             for name in ("place", "again", "inner", "self")}  # fmt: skip
+    assert names == {"place": ["y", "x"], "again": ["r2", "r1"], "inner": ["b", "c", "a"],
+                     "self": ["z"]}  # fmt: skip
+    assert [field.name for field in table.schema.field("list").type.value_type] == ["n", "m"]
+    z = table.schema.field("self").type.field("z").type
+    assert [field.name for field in z] == ["w", "v"]
+    assert table["place"].to_pylist() == [{"y": 2, "x": 1}]
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"a": NaN}',
+        b'{"a":-Infinity}',
+        b'{"a":\n Infinity}',
+        b'{"more":[1, NaN]}',
+        b'{"a": -Inf}',
+    ],
+)
+def test_numbers_that_json_lacks_are_bad(bad: bytes, is_named: bool) -> None:
+    good = [b'{"a": 1.5, "s": ": NaN, Infinity"}', b'{"a": 2}']
+    text = '{"type": "object", "properties": {"a": {"type": "number"}, "s": {"type": "string"}}}'
+    schema = Schema(text, "JSON") if is_named else None
+
+    table = decode_batch(None, batch([good[0], bad, good[1]]), "json", schema=schema)
+
+    assert table["a"].to_pylist() == [1.5, None, 2]
+    assert table["s"].to_pylist() == [": NaN, Infinity", None, None]
+    errors = table["error"].to_pylist()
+    assert errors[::2] == [None, None]
+    assert errors[1].startswith("the value cannot be decoded: it is not JSON of the schema: ")
