@@ -14,6 +14,7 @@ from weakref import WeakSet
 from cykafka._steps import run
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.options import read_options
 from cykafka.schemas.references import SERIALIZED, collect_parts
@@ -35,6 +36,7 @@ __all__ = ["KnownSchemas", "NotKnownError", "SchemaRegistryClient"]
 _Value = TypeVar("_Value")
 _Version: TypeAlias = int | Literal["latest"]
 _ABSENT_S = 5.0
+_ASSOCIATIONS = "\0associations"  # not a subject
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class _Caches:
     versions : Cache
         Versions of subjects, by number or by schema.
     latest : Cache
-        The latest versions of subjects.
+        The latest versions of subjects, and the subjects of topics.
     documents : Cache
         Schemas with those that they refer to.
     """
@@ -498,14 +500,62 @@ class SchemaRegistryClient:
         offset, limit : int
             As in `get_subjects_by_schema_id`.
         """
+        return self._associations(
+            resource_name, resource_namespace, resource_type, association_types, offset, limit
+        )
+
+    def _associations(
+        self,
+        resource_name: str,
+        resource_namespace: str,
+        resource_type: str | None,
+        association_types: Sequence[str] | None,
+        offset: int = 0,
+        limit: int = -1,
+        *,
+        is_urgent: bool = False,
+    ) -> list[Association]:
         query = {
             "resourceType": resource_type,
             "associationType": association_types and list(association_types),
             **_page(offset, limit),
         }
         path = f"/associations/resources/{_quoted(resource_namespace)}/{_quoted(resource_name)}"
-        return self._get(
-            path, lambda found: [Association.from_dict(each) for each in found], query
+
+        def parsed(content: Any) -> list[Association]:
+            return [Association.from_dict(each) for each in content]
+
+        return self._get(path, parsed, query, is_urgent=is_urgent)
+
+    def associated_subjects(self, topic: str, cluster: str, kind: str) -> tuple[str | None, ...]:
+        """Return the subjects that the registry associates with a topic's keys or values.
+
+        Cached like the latest version, also that there is none.
+
+        Parameters
+        ----------
+        topic : str
+        cluster : str
+            The cluster's id, or ``-``.
+        kind : str
+            ``key`` or ``value``.
+        """
+
+        def find(*, is_urgent: bool = False) -> tuple[str | None, ...]:
+            try:
+                found = self._associations(topic, cluster, "topic", [kind], is_urgent=is_urgent)
+            except SchemaRegistryError as error:
+                # A registry without associations does not have the address.
+                if error.http_status_code != 404:
+                    raise
+                return ()
+            return tuple(each.subject for each in found)
+
+        return self._fetch(
+            self._caches.latest,
+            (_ASSOCIATIONS, topic, cluster, kind),
+            find,
+            lambda: find(is_urgent=True),
         )
 
     # -- compatibility, configuration and modes
@@ -656,8 +706,12 @@ class SchemaRegistryClient:
     # -- caches
 
     def clear_latest_caches(self) -> None:
-        """Forget the latest versions."""
+        """Forget the latest versions, and the subjects that are associated with topics."""
         self._caches.latest.clear()
+
+    def clear_associations(self) -> None:
+        """Forget the subjects of `associated_subjects`."""
+        self._caches.latest.clear(_ASSOCIATIONS)
 
     def clear_caches(self) -> None:
         """Forget all schemas and versions."""
@@ -848,6 +902,7 @@ class SchemaRegistryClient:
     def _forget(self, subject_name: str) -> None:
         for cache in self._caches.all():
             cache.clear(subject_name)
+        self.clear_associations()
 
 
 _clients: WeakSet[SchemaRegistryClient] = WeakSet()
