@@ -23,7 +23,7 @@ from cykafka.schemas.columns import (
     schema_ids,
     without_head,
 )
-from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
+from cykafka.schemas.document import FORMS, Document, UnfitError, is_proto_text, is_subject
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
@@ -60,7 +60,9 @@ class Registry(Protocol):
     def document_by_version(
         self, subject_name: str, version: int | Literal["latest"] = "latest"
     ) -> Document: ...
-    def document(self, schema: Schema) -> Document: ...
+    def document(
+        self, schema: Schema, id: int | None = None, subject_name: str | None = None
+    ) -> Document: ...
     def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
 
 
@@ -428,5 +430,7 @@ def _writer_schema(
         latest = client.document_by_version(subject)
         schema = replace(_of_text(schema, latest.form), references=latest.references)
     registered = client.lookup_schema(subject, schema)
+    if schema.schema_type == FORMS["protobuf"] and is_proto_text(schema.schema_str):
+        return client.document(schema, registered.schema_id, subject), message
     document = client.document(schema)
     return replace(document, id=registered.schema_id), message

@@ -209,7 +209,7 @@ def keep_results(
 
         @wraps(function)
         def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Value:
-            found, error = find(*args, **kwargs)
+            found, error = cast(Any, find)(*args, **kwargs)
             if error is not None:
                 raise copy.copy(error)
             return cast(_Value, found)

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError, no_descriptor
 
 try:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -116,9 +116,6 @@ def _parsed(text: str, name: str) -> FileDescriptorProto:
     try:
         proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError):
-        raise UnfitError(
-            "expected a FileDescriptorProto in base64, which Schema Registry returns for "
-            "format=serialized"
-        ) from None
+        raise no_descriptor(text) from None
     proto.name = name or proto.name
     return proto

@@ -22,8 +22,9 @@ from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
+from cykafka.schemas.protobuf_serde import ProtobufSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
-from cykafka.serialization import SerializationError
+from cykafka.serialization import MessageField, SerializationContext, SerializationError
 from cykafka.testing import SchemaRegistry
 
 OLD = {
@@ -527,3 +528,50 @@ def test_numbers_that_json_lacks_are_bad(bad: bytes, is_named: bool) -> None:
     errors = table["error"].to_pylist()
     assert errors[::2] == [None, None]
     assert errors[1].startswith("the value cannot be decoded: it is not JSON of the schema: ")
+
+
+PROTO_TEXT = 'syntax = "proto3"; package once; message Order { int64 id = 1; }'
+
+
+def test_the_text_of_a_proto_file_needs_the_registrys_descriptor(
+    client: SchemaRegistryClient, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = registry.add("text-value", PROTO_TEXT, "PROTOBUF")
+    words = (
+        "the text of a .proto file, which cykafka does not compile. Use a registry that returns"
+    )
+    table = pa.table({"id": [5]})
+    data = b"\0" + number.to_bytes(4, "big") + b"\0\x08\x05"
+    schema = Schema(PROTO_TEXT, "PROTOBUF")
+
+    for call in (
+        lambda: decode_batch(client, batch([data]), "protobuf"),
+        lambda: decode_batch(client, batch([data]), "protobuf", schema=schema),
+        lambda: decode_batch(client, batch([data]), "protobuf", schema=PROTO_TEXT),
+        lambda: client.encode_table("text", table),
+        lambda: client.encode_table("text", table, schema=PROTO_TEXT),
+        lambda: client.encode_table("text", table, schema=schema),
+    ):
+        with pytest.raises(UnfitError, match=words):
+            call()
+    message = proto_files.message(
+        "once.Order", proto_files.proto("once.proto", "once", {"Order": {"id": (1, "int64")}})
+    )
+    with pytest.raises(SerializationError, match=words):
+        ProtobufSerializer(
+            message, client, {"use.latest.version": True, "auto.register.schemas": False}
+        )(message(id=5), SerializationContext("text", MessageField.VALUE))
+
+    class Compiling(SchemaRegistryClient):
+        """A client of a registry that returns descriptors."""
+
+        def get_schema(self, *args: Any, **kwargs: Any) -> Schema:
+            found = super().get_schema(*args[:2])
+            wants = "serialized" in (*args, *kwargs.values())
+            return Schema(ORDER_FILE, "PROTOBUF") if wants else found
+
+    with Compiling({"url": registry.url}) as compiling:
+        for given in (None, PROTO_TEXT, schema, "text-value:1"):
+            encoded = compiling.encode_table("text", table, schema=given)
+            assert encoded["value"].to_pylist() == [data]
+        assert decode_batch(compiling, batch([data]), "protobuf")["id"].to_pylist() == [5]
