@@ -19,8 +19,9 @@ __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]
 _MOST_SCHEMAS = 1000
 
 
+@keep_results(_MOST_SCHEMAS)
 def whole(document: Document) -> dict[str, Any]:
-    """Return a schema with its references replaced by the referenced schemas."""
+    """Return a schema with its references replaced by the referenced schemas. Do not change it."""
     found = inlined(document.text, document.parts)
     if not isinstance(found, dict):
         raise UnfitError("expected a JSON Schema of an object")

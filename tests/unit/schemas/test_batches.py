@@ -16,7 +16,7 @@ import proto_files
 import pyarrow as pa
 import pytest
 
-from cykafka.schemas import codec
+from cykafka.schemas import codec, json_schema
 from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import Document, UnfitError
@@ -575,3 +575,25 @@ def test_the_text_of_a_proto_file_needs_the_registrys_descriptor(
             encoded = compiling.encode_table("text", table, schema=given)
             assert encoded["value"].to_pylist() == [data]
         assert decode_batch(compiling, batch([data]), "protobuf")["id"].to_pylist() == [5]
+
+
+def test_references_of_a_json_schema_are_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def inlined(*args: Any) -> Any:
+        made.append(args)
+        return known(*args)
+
+    known = json_schema.inlined
+    monkeypatch.setattr(json_schema, "inlined", inlined)
+    schema = Schema(
+        '{"title": "Once", "type": "object", "properties": {"id": {"type": "integer"}}}', "JSON"
+    )
+    unfit = Schema('{"title": "Twice", "properties": {"id": {"$ref": "#/no"}}}', "JSON")
+    for _ in range(3):
+        table = decode_batch(None, batch([b'{"id": 1}']), "json", schema=schema)
+        assert table["id"].to_pylist() == [1]
+        with pytest.raises(UnfitError):
+            decode_batch(None, batch([b'{"id": 1}']), "json", schema=unfit)
+
+    assert len(made) == 2
