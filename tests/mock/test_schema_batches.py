@@ -15,7 +15,7 @@ from machine import WAIT_S
 
 import cykafka
 from cykafka import aio
-from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas import AsyncSchemaRegistryClient, SchemaRegistryClient
 from cykafka.serialization import SerializationError
 from cykafka.testing import SchemaRegistry
 
@@ -56,7 +56,11 @@ def test_a_table_comes_back(
 
     producer.publish_arrow(topic, TABLE, key="k", registry=client).wait(WAIT_S)
 
-    table = read(make_consumer, topic, 2).decode(client)
+    batch = read(make_consumer, topic, 2)
+    for wrong in (None, registry.url):
+        with pytest.raises(TypeError, match="registry: expected a client, such as SchemaRegist"):
+            batch.decode(wrong)  # type: ignore[arg-type]
+    table = batch.decode(client)
     assert table.select(["id", "at", "note", "key", "error"]).to_pylist() == [
         {"id": 1, "at": AT, "note": None, "key": b"x", "error": None},
         {"id": 2, "at": AT, "note": None, "key": b"y", "error": None},
@@ -67,17 +71,25 @@ def test_a_table_comes_back(
         producer.publish_arrow(topic, wrong, registry=client)
 
 
+@pytest.mark.parametrize("kind", [SchemaRegistryClient, AsyncSchemaRegistryClient])
 def test_a_table_is_published_by_the_event_loop(
-    cluster: Any, unique: Unique, make_consumer: MakeConsumer, registry: SchemaRegistry
-) -> None:
+    cluster: Any, unique: Unique, make_consumer: MakeConsumer, registry: SchemaRegistry,
+    kind: Any,
+) -> None:  # fmt: skip
     topic = unique("orders")
     cluster.create_topic(topic, 1)
     registry.add("Any", {**SCHEMA, "name": "Any"})
-    client = SchemaRegistryClient({"url": registry.url})
+    conf = {"url": registry.url}
+    client = SchemaRegistryClient(conf)
 
     async def publish() -> None:
         async with aio.AsyncProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
-            await producer.publish_arrow(topic, TABLE, key="k", registry=client, subject="Any")
+            given = {"key": "k", "subject": "Any"}
+            await producer.publish_arrow(topic, TABLE, registry=kind(conf), **given)
+            with pytest.raises(TypeError, match=r"^schema: needs registry="):
+                await producer.publish_arrow(topic, TABLE, schema="Any:latest")
+            with pytest.raises(ValueError, match=r"^value: 'id' cannot be combined with registry"):
+                await producer.publish_arrow(topic, TABLE, registry=client, value="id")
 
     asyncio.run(publish())
     table = read(make_consumer, topic, 2).decode(client, schema="Any:latest", mode="FAIL")

@@ -64,6 +64,7 @@ from cykafka._core.common.message cimport Message, headers_from, message_from_ro
 from cykafka._core.common.partition cimport partitions_from
 
 from cykafka._core.common.naming import public
+from cykafka._core.common.registry_arguments import check_registry
 
 
 @cython.final
@@ -370,7 +371,10 @@ cdef class MessageBatch(ArrowExport):
             ``FAIL``, and a record cannot be decoded. It names topic, partition and offset.
         SchemaRegistryError
             The registry does not respond.
+        TypeError
+            `registry` is not a client.
         """
+        check_registry(registry, "decode_batch")
         return registry.decode_batch(self, value, key, schema=schema, key_schema=key_schema,
                                      mode=mode)
 

@@ -13,12 +13,15 @@ from asyncio import (
     to_thread,
 )
 from collections.abc import Generator, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cykafka import Delivery, KafkaError, KafkaException, Producer, TopicPartition
 from cykafka._core.client.call import Call, list_topics
 from cykafka._core.client.event_loop import watch
+from cykafka._core.common.registry_arguments import check_encoding
 from cykafka._core.produce.futures import Futures, RecordSender
 from cykafka._core.produce.publication import (
     Publication,
@@ -153,16 +156,17 @@ class AsyncProducer(RecordSender, AsyncWith):
         Parameters
         ----------
         topic, data, key, value, headers, timestamp, partition, registry, schema, subject
-            As for :meth:`cykafka.Producer.publish_arrow`. The registry's client is the one
-            without await; it encodes the values in a thread.
+            As for :meth:`cykafka.Producer.publish_arrow`. The registry's client, with or without
+            await, encodes the values in a thread.
         """
         self._check_usable()
+        check_encoding(registry, value, schema, subject, awaits=True)
         if registry is not None:
             names = (key, headers, timestamp, partition, "topic" if topic is None else None)
-            value = "value"
-            data = await to_thread(
-                registry.encode_table, topic, data, schema=schema, subject=subject, apart=names
-            )
+            encode = registry.encode_table
+            if not iscoroutinefunction(encode):
+                encode = partial(to_thread, encode)
+            data = await encode(topic, data, schema=schema, subject=subject, apart=names)
         return await self._publish(
             arrow_publication(
                 self._producer,

@@ -13,12 +13,23 @@ from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.framing import (
     SchemaId,
     dual_schema_id_deserializer,
     header_schema_id_serializer,
     prefix_schema_id_deserializer,
     prefix_schema_id_serializer,
+)
+from cykafka.schemas.metadata import (
+    Metadata,
+    MetadataProperties,
+    MetadataTags,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleParams,
+    RuleSet,
 )
 from cykafka.schemas.schema import (
     Association,
@@ -97,11 +108,19 @@ __all__ = [
     "JSONDeserializerBuilder",
     "JSONSerializer",
     "JSONSerializerBuilder",
+    "Metadata",
+    "MetadataProperties",
+    "MetadataTags",
     "ProtobufDeserializer",
     "ProtobufDeserializerBuilder",
     "ProtobufSerializer",
     "ProtobufSerializerBuilder",
     "RegisteredSchema",
+    "Rule",
+    "RuleKind",
+    "RuleMode",
+    "RuleParams",
+    "RuleSet",
     "Schema",
     "SchemaId",
     "SchemaNotFoundError",
@@ -139,7 +158,8 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        with needing_libraries():
+            return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

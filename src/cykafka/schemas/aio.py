@@ -128,6 +128,7 @@ class AsyncSchemaRegistryClient:
     get_associations_by_resource_name = _awaited(
         SchemaRegistryClient.get_associations_by_resource_name
     )
+    associated_subjects = _awaited(SchemaRegistryClient.associated_subjects)
     test_compatibility = _awaited(SchemaRegistryClient.test_compatibility)
     test_compatibility_all_versions = _awaited(
         SchemaRegistryClient.test_compatibility_all_versions
@@ -144,6 +145,7 @@ class AsyncSchemaRegistryClient:
     get_global_mode = _awaited(SchemaRegistryClient.get_global_mode)
     update_global_mode = _awaited(SchemaRegistryClient.update_global_mode)
     clear_latest_caches = _awaited(SchemaRegistryClient.clear_latest_caches)
+    clear_associations = _awaited(SchemaRegistryClient.clear_associations)
     clear_caches = _awaited(SchemaRegistryClient.clear_caches)
     document_by_id = _awaited(SchemaRegistryClient.document_by_id)
     document_by_version = _awaited(SchemaRegistryClient.document_by_version)

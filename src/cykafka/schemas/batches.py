@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.columns import (
     NO_ID,
     NULL,
@@ -23,7 +23,7 @@ from cykafka.schemas.columns import (
     schema_ids,
     without_head,
 )
-from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
+from cykafka.schemas.document import FORMS, Document, UnfitError, is_proto_text, is_subject
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
@@ -60,7 +60,9 @@ class Registry(Protocol):
     def document_by_version(
         self, subject_name: str, version: int | Literal["latest"] = "latest"
     ) -> Document: ...
-    def document(self, schema: Schema) -> Document: ...
+    def document(
+        self, schema: Schema, id: int | None = None, subject_name: str | None = None
+    ) -> Document: ...
     def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
 
 
@@ -322,7 +324,7 @@ def _all_wrong(payloads: pa.Array, reader: Any, words: Any) -> Rows:
     return pa.nulls(len(payloads), kind), dict.fromkeys(range(len(payloads)), str(words))
 
 
-@lru_cache(_MOST_SCHEMAS)
+@keep_results(_MOST_SCHEMAS)
 def _read_function(reader: Any, document: Document, _id: int | None) -> Callable[..., Rows]:
     # Errors name the id, which is not a part of a document's equality.
     read: Callable[..., Rows] = reader.reader_of(document)
@@ -428,5 +430,7 @@ def _writer_schema(
         latest = client.document_by_version(subject)
         schema = replace(_of_text(schema, latest.form), references=latest.references)
     registered = client.lookup_schema(subject, schema)
+    if schema.schema_type == FORMS["protobuf"] and is_proto_text(schema.schema_str):
+        return client.document(schema, registered.schema_id, subject), message
     document = client.document(schema)
     return replace(document, id=registered.schema_id), message

@@ -1,4 +1,6 @@
-"""A cache that sends one request for each key, however many threads ask for it."""
+"""A cache that sends one request for each key, however many threads ask for it; and one for what
+is made from schemas.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
+from functools import lru_cache, wraps
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "keep_results"]
 
+_Arguments = ParamSpec("_Arguments")
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 # Until the next request for a value that has expired, while the registry is unavailable.
@@ -182,3 +186,34 @@ def _is_away(error: Exception) -> bool:
 
 def _subject(key: Hashable) -> Any:
     return key[0] if isinstance(key, tuple) else key
+
+
+def keep_results(
+    capacity: int,
+) -> Callable[[Callable[_Arguments, _Value]], Callable[_Arguments, _Value]]:
+    """Return a decorator like `functools.lru_cache`, which also keeps each UnfitError.
+
+    So an unusable schema is compiled once, and not for each record. Errors of the registry are not
+    kept.
+    """
+
+    def decorate(function: Callable[_Arguments, _Value]) -> Callable[_Arguments, _Value]:
+        @lru_cache(capacity)
+        def find(*args: Any, **kwargs: Any) -> tuple[Any, UnfitError | None]:
+            try:
+                return function(*args, **kwargs), None
+            except SchemaRegistryError:
+                raise
+            except UnfitError as error:
+                return None, copy.copy(error)  # as in `Cache`
+
+        @wraps(function)
+        def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Value:
+            found, error = cast(Any, find)(*args, **kwargs)
+            if error is not None:
+                raise copy.copy(error)
+            return cast(_Value, found)
+
+        return call
+
+    return decorate

@@ -14,6 +14,8 @@ from weakref import WeakSet
 from cykafka._steps import run
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.error import SchemaRegistryError
+from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.options import read_options
 from cykafka.schemas.references import SERIALIZED, collect_parts
 from cykafka.schemas.rules import check_rules
@@ -34,6 +36,7 @@ __all__ = ["KnownSchemas", "NotKnownError", "SchemaRegistryClient"]
 _Value = TypeVar("_Value")
 _Version: TypeAlias = int | Literal["latest"]
 _ABSENT_S = 5.0
+_ASSOCIATIONS = "\0associations"  # not a subject
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class _Caches:
     versions : Cache
         Versions of subjects, by number or by schema.
     latest : Cache
-        The latest versions of subjects.
+        The latest versions of subjects, and the subjects of topics.
     documents : Cache
         Schemas with those that they refer to.
     """
@@ -80,6 +83,8 @@ class SchemaRegistryClient:
 
     Raises
     ------
+    TypeError
+        `conf` is not a mapping.
     ValueError
         An option is unknown or wrong. The message names the option, and never contains secrets.
         Or the environment's proxy is unusable.
@@ -248,6 +253,7 @@ class SchemaRegistryClient:
         self, subject_name: str, schema: Schema, normalize_schemas: bool = False
     ) -> RegisteredSchema:
         """Register a schema like `register_schema`, and return all that the registry responds."""
+        _check_schema(schema)
         path = f"/subjects/{_quoted(subject_name)}/versions"
         query = {"normalize": normalize_schemas}
 
@@ -288,6 +294,7 @@ class SchemaRegistryClient:
         deleted : bool, default False
             Also find deleted versions.
         """
+        _check_schema(schema)
         path = f"/subjects/{_quoted(subject_name)}"
         query = {"normalize": normalize_schemas, "format": fmt, "deleted": deleted}
 
@@ -493,14 +500,62 @@ class SchemaRegistryClient:
         offset, limit : int
             As in `get_subjects_by_schema_id`.
         """
+        return self._associations(
+            resource_name, resource_namespace, resource_type, association_types, offset, limit
+        )
+
+    def _associations(
+        self,
+        resource_name: str,
+        resource_namespace: str,
+        resource_type: str | None,
+        association_types: Sequence[str] | None,
+        offset: int = 0,
+        limit: int = -1,
+        *,
+        is_urgent: bool = False,
+    ) -> list[Association]:
         query = {
             "resourceType": resource_type,
             "associationType": association_types and list(association_types),
             **_page(offset, limit),
         }
         path = f"/associations/resources/{_quoted(resource_namespace)}/{_quoted(resource_name)}"
-        return self._get(
-            path, lambda found: [Association.from_dict(each) for each in found], query
+
+        def parsed(content: Any) -> list[Association]:
+            return [Association.from_dict(each) for each in content]
+
+        return self._get(path, parsed, query, is_urgent=is_urgent)
+
+    def associated_subjects(self, topic: str, cluster: str, kind: str) -> tuple[str | None, ...]:
+        """Return the subjects that the registry associates with a topic's keys or values.
+
+        Cached like the latest version, also that there is none.
+
+        Parameters
+        ----------
+        topic : str
+        cluster : str
+            The cluster's id, or ``-``.
+        kind : str
+            ``key`` or ``value``.
+        """
+
+        def find(*, is_urgent: bool = False) -> tuple[str | None, ...]:
+            try:
+                found = self._associations(topic, cluster, "topic", [kind], is_urgent=is_urgent)
+            except SchemaRegistryError as error:
+                # A registry without associations does not have the address.
+                if error.http_status_code != 404:
+                    raise
+                return ()
+            return tuple(each.subject for each in found)
+
+        return self._fetch(
+            self._caches.latest,
+            (_ASSOCIATIONS, topic, cluster, kind),
+            find,
+            lambda: find(is_urgent=True),
         )
 
     # -- compatibility, configuration and modes
@@ -550,6 +605,7 @@ class SchemaRegistryClient:
         The arguments are as in `test_compatibility`. Without a version the registry compares the
         schema with all versions that the subject's level names.
         """
+        _check_schema(schema)
         path = f"/compatibility/subjects/{_quoted(subject_name)}/versions"
 
         def parsed(content: Any) -> list[str]:
@@ -650,8 +706,12 @@ class SchemaRegistryClient:
     # -- caches
 
     def clear_latest_caches(self) -> None:
-        """Forget the latest versions."""
+        """Forget the latest versions, and the subjects that are associated with topics."""
         self._caches.latest.clear()
+
+    def clear_associations(self) -> None:
+        """Forget the subjects of `associated_subjects`."""
+        self._caches.latest.clear(_ASSOCIATIONS)
 
     def clear_caches(self) -> None:
         """Forget all schemas and versions."""
@@ -749,7 +809,10 @@ class SchemaRegistryClient:
 
         `cykafka.schemas.batches.decode_batch` describes the arguments.
         """
-        from cykafka.schemas.batches import decode_batch
+        _check_named("schema", schema)
+        _check_named("key_schema", key_schema)
+        with needing_libraries():
+            from cykafka.schemas.batches import decode_batch
 
         return decode_batch(
             self, batch, value, key, schema=schema, key_schema=key_schema, mode=mode
@@ -768,7 +831,9 @@ class SchemaRegistryClient:
 
         `cykafka.schemas.batches.encode_table` describes the arguments.
         """
-        from cykafka.schemas.batches import encode_table
+        _check_named("schema", schema)
+        with needing_libraries():
+            from cykafka.schemas.batches import encode_table
 
         return encode_table(self, topic, data, schema=schema, subject=subject, apart=apart)
 
@@ -828,6 +893,7 @@ class SchemaRegistryClient:
         return self._get(path, RegisteredSchema.from_dict, query, is_urgent=is_urgent)
 
     def _test(self, path: str, schema: Schema, normalize: bool, verbose: bool) -> bool:
+        _check_schema(schema)
         query = {"normalize": normalize, "verbose": verbose}
         return self._send(
             "POST", path, lambda found: bool(found["is_compatible"]), query, schema.to_dict()
@@ -836,6 +902,7 @@ class SchemaRegistryClient:
     def _forget(self, subject_name: str) -> None:
         for cache in self._caches.all():
             cache.clear(subject_name)
+        self.clear_associations()
 
 
 _clients: WeakSet[SchemaRegistryClient] = WeakSet()
@@ -887,6 +954,26 @@ class KnownSchemas(SchemaRegistryClient):
     def _send(self, *_: Any, **__: Any) -> NoReturn:
         self._transport.check_open()
         raise NotKnownError
+
+
+def _check_schema(schema: Any) -> None:
+    """Raise TypeError if an argument is not a Schema. One of confluent_kafka is, too."""
+    if hasattr(schema, "schema_str"):
+        return
+    words = f"schema: expected a Schema, got {type(schema).__name__}"
+    if isinstance(schema, str):
+        words += ': pass Schema(text, "AVRO"), or "JSON" or "PROTOBUF"'
+    elif isinstance(schema, Mapping):
+        words += ': pass Schema(json.dumps(schema), "AVRO"), or "JSON"'
+    raise TypeError(words)
+
+
+def _check_named(name: str, schema: Any) -> None:
+    """Raise TypeError if an argument can name no schema."""
+    if schema is None or isinstance(schema, str) or hasattr(schema, "schema_str"):
+        return
+    words = f"{name}: expected a Schema, its text or SUBJECT:VERSION, got {type(schema).__name__}"
+    raise TypeError(words + (": pass json.dumps(schema)" if isinstance(schema, Mapping) else ""))
 
 
 def _quoted(name: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.columns import (
     NO_ID,
     Results,
@@ -42,6 +43,12 @@ def _function(decoder: Decoder, number: int) -> Any:
     document = shared_client(dict(decoder.options)).document_by_id(number)
     if document.form != decoder.form:
         raise UnfitError(f"it is of {FORMS[document.form]}, expected {FORMS[decoder.form]}")
+    return _function_of(decoder, document, document.id)
+
+
+@keep_results(_MOST_SCHEMAS)
+def _function_of(decoder: Decoder, document: Document, _id: int | None) -> Any:
+    # Errors name the id, which is not a part of a document's equality.
     return decoder.reader.reader_of(document)
 
 

@@ -17,7 +17,9 @@ __all__ = [
     "Document",
     "SchemaSource",
     "UnfitError",
+    "is_proto_text",
     "is_subject",
+    "no_descriptor",
     "read_source",
 ]
 
@@ -29,6 +31,25 @@ _MESSAGE = re.compile(r"(?P<rest>.+)#(?P<message>[A-Za-z_][\w.]*)", re.DOTALL)
 
 class UnfitError(ValueError):
     """An unusable schema, or records whose schema does not fit the reader's."""
+
+
+def is_proto_text(text: str) -> bool:
+    """Whether a Protobuf schema is the text of a .proto file, and not a descriptor in base64."""
+    return "{" in text
+
+
+def no_descriptor(text: str) -> UnfitError:
+    """Return the error for a Protobuf schema that is not a descriptor."""
+    if is_proto_text(text):
+        return UnfitError(
+            "it is the text of a .proto file, which cykafka does not compile. Use a registry that "
+            "returns descriptors (format=serialized), as Confluent's does, and name the schema as "
+            "SUBJECT:VERSION; or pass a FileDescriptorProto in base64"
+        )
+    return UnfitError(
+        "expected a FileDescriptorProto in base64, which Schema Registry returns for "
+        "format=serialized"
+    )
 
 
 @dataclass(frozen=True)

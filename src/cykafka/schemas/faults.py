@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["is_fault", "shorten_error"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["is_fault", "needing_libraries", "shorten_error"]
+
+_INSTALL = 'pip install "cykafka[schemas]"'
 
 _MOST_LETTERS = 500
 
@@ -17,3 +22,15 @@ def shorten_error(error: object) -> str:
     """Return an error as one line, truncated, because it may quote a whole record."""
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= _MOST_LETTERS else f"{words[:_MOST_LETTERS]} ..."
+
+
+@contextmanager
+def needing_libraries() -> Iterator[None]:
+    """Add to the ImportError of a missing library the command that installs it."""
+    try:
+        yield
+    except ImportError as error:
+        if _INSTALL in str(error) or (error.name or "").startswith("cykafka"):
+            raise
+        kind = ModuleNotFoundError if isinstance(error, ModuleNotFoundError) else ImportError
+        raise kind(f"{error}: {_INSTALL}", name=error.name, path=error.path) from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
 from typing import Any
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.document import Document
+from cykafka.schemas.faults import needing_libraries
 
 __all__ = ["reader_for", "writer_for"]
 
@@ -21,11 +22,12 @@ _FORMATS = {
 def _format(form: str) -> tuple[Any, Any]:
     # Import only the library of this format: the others may be missing.
     name, reader, writer = _FORMATS[form]
-    module = importlib.import_module(f"cykafka.schemas.{name}")
+    with needing_libraries():
+        module = importlib.import_module(f"cykafka.schemas.{name}")
     return getattr(module, reader), getattr(module, writer)
 
 
-@lru_cache(_MOST_SCHEMAS)
+@keep_results(_MOST_SCHEMAS)
 def reader_for(form: str, document: Document | None, message: str = "") -> Any:
     """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
 
@@ -40,7 +42,7 @@ def reader_for(form: str, document: Document | None, message: str = "") -> Any:
     return reader(document, message) if message else reader(document)
 
 
-@lru_cache(_MOST_SCHEMAS)
+@keep_results(_MOST_SCHEMAS)
 def writer_for(form: str, document: Document, message: str = "") -> Any:
     """Return the writer for a schema. Raises like `reader_for`."""
     _, writer = _format(form)

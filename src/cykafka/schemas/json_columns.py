@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -38,6 +39,9 @@ _IS_TEXT = (
     pa.types.is_binary_view,
     pa.types.is_fixed_size_binary,
 )
+# How pyarrow and Python write NaN and the infinities, which may also be in a text.
+_NOT_FINITE = b"NaN", b"Inf"
+_NOT_FINITE_VALUE = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 # Converts a value of JSON for pyarrow.
 _Change: TypeAlias = Callable[[Any], Any]
@@ -69,7 +73,7 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
         values, wrong = [], {}
         for number, payload in enumerate(payloads.to_pylist()):
             try:
-                value = json.loads(payload)
+                value = _loads(payload)
                 if is_object and not isinstance(value, dict):
                     raise ValueError("it is not an object")
                 values.append(change(value))
@@ -137,8 +141,10 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     if (braces[0] != ord("{")).any() or (braces[1] != ord("}")).any():
         raise ValueError("a value is not an object")
     size = int(offsets[-1])
+    text = joined.buffers()[2].slice(0, size)
+    _check_finite(text.to_pybytes(), payloads)
     table = arrow_json.read_json(
-        pa.BufferReader(joined.buffers()[2].slice(0, size)),
+        pa.BufferReader(text),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=size + 1),
         parse_options=arrow_json.ParseOptions(
             explicit_schema=None if kind is None else pa.schema(list(kind)),
@@ -150,6 +156,26 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     made = pa.concat_arrays([batch.to_struct_array() for batch in table.to_batches()])
     made.validate(full=True)  # whether the texts are UTF-8
     return made
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
+
+
+def _loads(payload: bytes) -> Any:
+    """Return the value of JSON. Raise ValueError also for NaN and Infinity."""
+    if any(word in payload for word in _NOT_FINITE):
+        return json.loads(payload, parse_constant=_refuse)
+    return json.loads(payload)
+
+
+def _check_finite(joined: bytes, payloads: pa.BinaryArray) -> None:
+    """Raise ValueError if a number is NaN or infinite, which pyarrow reads."""
+    if not any(word in joined for word in _NOT_FINITE) or not _NOT_FINITE_VALUE.search(joined):
+        return
+    for payload in payloads.to_pylist():
+        if _NOT_FINITE_VALUE.search(payload):  # this may be in a text
+            _loads(payload)
 
 
 def _lines(payloads: pa.BinaryArray) -> pa.BinaryArray:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.columns import Rows
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.faults import shorten_error
@@ -19,8 +19,9 @@ __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]
 _MOST_SCHEMAS = 1000
 
 
+@keep_results(_MOST_SCHEMAS)
 def whole(document: Document) -> dict[str, Any]:
-    """Return a schema with its references replaced by the referenced schemas."""
+    """Return a schema with its references replaced by the referenced schemas. Do not change it."""
     found = inlined(document.text, document.parts)
     if not isinstance(found, dict):
         raise UnfitError("expected a JSON Schema of an object")
@@ -79,7 +80,7 @@ class JsonTableReader:
         self.kind, self.read = json_reader(schema)
 
     @classmethod
-    @lru_cache(_MOST_SCHEMAS)
+    @keep_results(_MOST_SCHEMAS)
     def of(cls, document: Document) -> JsonTableReader:
         """Return the reader for a registered schema."""
         return cls(whole(document))

@@ -14,7 +14,7 @@ from cykafka.schemas.serde import MOST_SCHEMA_LEVELS, is_shallow
 try:
     import jsonschema_rs
 except ImportError as error:
-    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
+    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
 
 __all__ = ["fault_of", "inlined", "loads", "title_of", "validator_for"]
 
@@ -66,8 +66,8 @@ def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
 def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
     """Return a schema with its references replaced by the referenced schemas.
 
-    The arguments and errors are those of `validator_for`. A schema that would become too large
-    also raises UnfitError.
+    The properties keep their order. The arguments and errors are those of `validator_for`. A
+    schema that would become too large also raises UnfitError.
     """
     validator_for(text, parts)  # raises UnfitError
     schema, retrieve = _parsed(text), _retriever(parts)
@@ -75,7 +75,13 @@ def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
         registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
         if _size(schema, registry.resolver(_ADDRESS), {}) > _MOST_NODES:
             raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
-        return jsonschema_rs.dereference(schema, retriever=retrieve)
+        found = jsonschema_rs.dereference(schema, retriever=retrieve)
+        objects: dict[int, Any] = {}
+        _key(schema, objects)
+        for _, part in parts:
+            with suppress(ValueError):  # the schema may not use it
+                _key(_parsed(part), objects)
+        return _in_order(found, schema, registry.resolver(_ADDRESS), objects)
     except RecursionError:
         raise UnfitError("the schema is nested too deeply") from None
 
@@ -118,9 +124,7 @@ def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
         return sum(_size(each, resolver, known) for each in schema)
     if not isinstance(schema, dict):
         return 0
-    if isinstance(schema.get("$id"), str):
-        with suppress(jsonschema_rs.ReferencingError):  # an example may have such keys
-            resolver = resolver.lookup(schema["$id"]).resolver
+    resolver = _within(schema, resolver)
     size = 1 + sum(_size(each, resolver, known) for each in schema.values())
     reference = schema.get("$ref")
     if isinstance(reference, str):
@@ -132,6 +136,61 @@ def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
                 known[place] = _size(found.contents, found.resolver, known)
         size += known[place]
     return size
+
+
+def _within(schema: dict[str, Any], resolver: Any) -> Any:
+    """Return the resolver for the references in a schema."""
+    if isinstance(schema.get("$id"), str):
+        with suppress(jsonschema_rs.ReferencingError):  # an example may have such keys
+            return resolver.lookup(schema["$id"]).resolver
+    return resolver
+
+
+def _key(value: Any, objects: dict[int, Any] | None = None) -> int:
+    """Return a number for a value that does not depend on the order of properties.
+
+    Adds the objects in the value to `objects`, by their numbers.
+    """
+    if isinstance(value, list):
+        return hash(tuple([_key(each, objects) for each in value]))
+    if not isinstance(value, dict):
+        return hash(value)
+    key = hash(frozenset([(name, _key(of, objects)) for name, of in value.items()]))
+    if objects is not None:
+        objects.setdefault(key, value)
+    return key
+
+
+def _in_order(found: Any, schema: Any, resolver: Any, objects: dict[int, Any]) -> Any:
+    """Return what jsonschema-rs has made of a schema, in the schema's order: it sorts objects.
+
+    `objects` has the objects of all texts as in `_key`.
+    """
+    if isinstance(found, list) and isinstance(schema, list):
+        pairs = zip(found, schema, strict=False)
+        return [_in_order(each, of, resolver, objects) for each, of in pairs]
+    if not isinstance(found, dict) or not isinstance(schema, dict):
+        return found
+    # For each name what the schema has for it, or else what a schema has that it refers to.
+    places: dict[str, tuple[Any, Any]] = {}
+    seen = set()
+    while isinstance(schema, dict):
+        resolver = _within(schema, resolver)
+        for name, of in schema.items():
+            places.setdefault(name, (of, resolver))
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or (resolver.base_uri, reference) in seen:
+            break
+        seen.add((resolver.base_uri, reference))
+        try:
+            target = resolver.lookup(reference)
+        except jsonschema_rs.ReferencingError:
+            break
+        schema, resolver = objects.get(_key(target.contents)), target.resolver
+    names = dict.fromkeys([name for name in places if name in found] + list(found))
+    return {
+        name: _in_order(found[name], *places.get(name, (None, None)), objects) for name in names
+    }
 
 
 def _retriever(parts: tuple[tuple[str, str], ...]) -> Callable[[str], Any]:

@@ -84,9 +84,17 @@ def read_options(conf: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
+    TypeError
+        `conf` is not a mapping.
     ValueError
         An option is wrong. The message names each wrong option, without secrets.
     """
+    if not isinstance(conf, Mapping):
+        # A URL may contain a password.
+        raise TypeError(
+            'conf: expected a dict such as {"url": "http://localhost:8081"}, got '
+            f"{type(conf).__name__}"
+        )
     found = mistakes(conf)
     if found:
         # "is missing" continues the option's name.

@@ -25,7 +25,7 @@ from cykafka.schemas.columns import (
     with_nulls,
     without_head,
 )
-from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError, no_descriptor
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
 from cykafka.serialization import SerializationError
@@ -135,10 +135,7 @@ def _proto(text: str) -> FileDescriptorProto:
     try:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError):
-        raise UnfitError(
-            "the registry returns it as text: expected a FileDescriptorProto in base64, which "
-            "Schema Registry returns for format=serialized"
-        ) from None
+        raise no_descriptor(text) from None
 
 
 def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> None:

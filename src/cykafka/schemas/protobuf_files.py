@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError, no_descriptor
 
 try:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -16,7 +16,7 @@ try:
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass
 except ImportError as error:
-    raise ImportError(f"{error}: pip install 'cykafka[schemas]'", name=error.name) from error
+    raise ImportError(f'{error}: pip install "cykafka[schemas]"', name=error.name) from error
 
 __all__ = ["ProtobufFile"]
 
@@ -116,9 +116,6 @@ def _parsed(text: str, name: str) -> FileDescriptorProto:
     try:
         proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError):
-        raise UnfitError(
-            "expected a FileDescriptorProto in base64, which Schema Registry returns for "
-            "format=serialized"
-        ) from None
+        raise no_descriptor(text) from None
     proto.name = name or proto.name
     return proto

@@ -17,7 +17,7 @@ from cykafka.schemas.builders import (
     MessageTypeValue,
     SerializerValues,
 )
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.document import UnfitError, no_descriptor
 from cykafka.schemas.framing import SchemaId, split_indexes
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.schemas.serde import (
@@ -45,7 +45,7 @@ try:
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.message_factory import GetMessageClass
 except ImportError as error:
-    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
+    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
 
 __all__ = [
     "AsyncProtobufDeserializer",
@@ -69,10 +69,7 @@ def _proto(text: str) -> FileDescriptorProto:
     try:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError) as error:
-        raise UnfitError(
-            "expected a FileDescriptorProto in base64, which Schema Registry returns for "
-            "format=serialized"
-        ) from error
+        raise no_descriptor(text) from error
 
 
 def _text(file: Any) -> str:

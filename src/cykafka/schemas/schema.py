@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from cykafka.schemas.metadata import Metadata, RuleSet, json_of, plain
+
 __all__ = [
     "Association",
     "ConfigCompatibilityLevel",
@@ -60,18 +62,22 @@ class Schema:
         ``AVRO``, ``PROTOBUF`` or ``JSON``.
     references : sequence of SchemaReference, optional
         The schemas that it refers to.
-    metadata, rule_set : mapping, optional
-        The registry's own, as in its JSON. cykafka applies no rules: see `docs/schemas.md`.
+    metadata : Metadata or mapping, optional
+        The schema's metadata; a mapping is as in the registry's JSON.
+    rule_set : RuleSet or mapping, optional
+        The schema's rules. cykafka applies no rules: see `docs/schemas.md`.
     """
 
     schema_str: str
     schema_type: str = "AVRO"
     references: Sequence[SchemaReference] = ()
-    metadata: Mapping[str, Any] | None = None
-    rule_set: Mapping[str, Any] | None = None
+    metadata: Metadata | Mapping[str, Any] | None = None
+    rule_set: RuleSet | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "references", tuple(self.references or ()))
+        object.__setattr__(self, "metadata", json_of(Metadata, "metadata", self.metadata))
+        object.__setattr__(self, "rule_set", json_of(RuleSet, "rule_set", self.rule_set))
 
     def __hash__(self) -> int:
         return hash((self.schema_str, self.schema_type, self.references))
@@ -85,9 +91,9 @@ class Schema:
             "references": references,
         }
         if self.metadata is not None:
-            found["metadata"] = dict(self.metadata)
+            found["metadata"] = plain(self.metadata)
         if self.rule_set is not None:
-            found["ruleSet"] = dict(self.rule_set)
+            found["ruleSet"] = plain(self.rule_set)
         return found
 
     @classmethod
@@ -189,22 +195,29 @@ class ServerConfig:
     compatibility_level : ConfigCompatibilityLevel or str, optional
         The level, in responses.
     compatibility_group : str, optional
-    default_metadata, override_metadata, default_rule_set, override_rule_set : mapping, optional
-        As in the registry's JSON.
+    default_metadata, override_metadata : Metadata or mapping, optional
+        A mapping is as in the registry's JSON.
+    default_rule_set, override_rule_set : RuleSet or mapping, optional
     """
 
     compatibility: str | None = None
     compatibility_level: str | None = None
     compatibility_group: str | None = None
-    default_metadata: Mapping[str, Any] | None = None
-    override_metadata: Mapping[str, Any] | None = None
-    default_rule_set: Mapping[str, Any] | None = None
-    override_rule_set: Mapping[str, Any] | None = None
+    default_metadata: Metadata | Mapping[str, Any] | None = None
+    override_metadata: Metadata | Mapping[str, Any] | None = None
+    default_rule_set: RuleSet | Mapping[str, Any] | None = None
+    override_rule_set: RuleSet | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("default_metadata", "override_metadata"):
+            setattr(self, name, json_of(Metadata, name, getattr(self, name)))
+        for name in ("default_rule_set", "override_rule_set"):
+            setattr(self, name, json_of(RuleSet, name, getattr(self, name)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as the registry's JSON."""
         given = {name: getattr(self, field) for field, name in _CONFIG.items()}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: plain(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> ServerConfig:

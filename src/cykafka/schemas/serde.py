@@ -8,8 +8,10 @@ schema that two of them compile at once is compiled twice.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from cykafka._steps import Steps, arun, run
@@ -126,7 +128,8 @@ def schema_of(schema: Any, kind: str) -> Any:
         return schema
     if isinstance(schema, str):
         return Schema(schema, kind)
-    raise TypeError(f"expected a schema as str or Schema, got {type(schema).__name__}")
+    words = f"expected a schema as str or Schema, got {type(schema).__name__}"
+    raise TypeError(words + (": pass json.dumps(schema)" if isinstance(schema, Mapping) else ""))
 
 
 class _Serde:
@@ -142,6 +145,7 @@ class _Serde:
         self._registry = client
         self._owns_registry = False
         self._is_ready = False
+        self._unfit: dict[Any, UnfitError] = {}
         unknown = [name for name in conf or () if name not in self._options]
         if unknown:
             raise ValueError(f"Unrecognized properties: {', '.join(unknown)}")
@@ -207,6 +211,24 @@ class _Serde:
         """Return the names and texts of all referenced schemas, each after those it needs."""
         return collect_parts(self._registry, schema, subject)
 
+    def _made(self, known: dict[Any, Any], key: Any, make: Callable[[], Steps[T]]) -> Steps[T]:
+        """Return what was made from schemas, or make it. Keeps also that they are unusable."""
+        unfit = self._unfit.get(key)
+        if unfit is not None:
+            raise copy.copy(unfit)
+        found: T | None = known.get(key)
+        if found is None:
+            try:
+                found = yield from make()
+            except SchemaRegistryError:
+                raise
+            except UnfitError as error:
+                # A raised error refers to its traceback, and so to the variables of the caller.
+                _keep(self._unfit, key, copy.copy(error))
+                raise
+            _keep(known, key, found)
+        return found
+
     def _prepare(self) -> Steps[None]:
         """Read the schema of the configuration."""
         yield from ()
@@ -222,6 +244,12 @@ class _Blocking(_Serde):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        if iscoroutinefunction(getattr(self._registry, "get_schema", None)):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} needs a SchemaRegistryClient, got {type(self._registry).__name__}, which "
+                f"is for asyncio: use Async{name}"
+            )
         run(self._prepare())
 
     def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
@@ -353,9 +381,9 @@ class SerializerRules(_Serde):
             )
         check_rules(schema, _WRITE)
         key = schema, context_of(subject)
-        if key not in self._writers:
-            self._writers[key] = yield from self._compile(schema, subject)
-        write, indexes = self._writers[key]
+        write, indexes = yield from self._made(
+            self._writers, key, lambda: self._compile(schema, subject)
+        )
         schema_id = SchemaId(self._kind, registered.schema_id, registered.guid, indexes)
         return _Target(write, schema_id, schema_id.id_to_bytes())
 
@@ -505,14 +533,15 @@ class DeserializerRules(_Serde):
                     latest = yield from self._latest(subject)
         reader = None if latest is None else latest.schema
         key = writer, reader, tuple(schema_id.message_indexes or ()), context_of(subject)
-        read = self._readers.get(key)
-        if read is None:
+
+        def compile_() -> Steps[Read]:
             migrates = reader is not None and reader != writer
             for schema in (writer, reader or self._schema):
                 if schema is not None:
                     check_rules(schema, (*_READ, *_MIGRATE) if migrates else _READ)
-            read = yield from self._compile(writer, reader, schema_id, subject)
-            _keep(self._readers, key, read)
+            return (yield from self._compile(writer, reader, schema_id, subject))
+
+        read = yield from self._made(self._readers, key, compile_)
         if self._is_fixed and not self._follows and ctx is not None and isinstance(head, bytes):
             _keep(self._known, (ctx.topic, ctx.field, head), read)
         return read
@@ -565,10 +594,10 @@ class AsyncBaseDeserializer(_Awaited, DeserializerRules, Deserializer):
         return self._object(read, data, start, ctx)
 
 
-def _keep(known: dict[Any, Read], key: Any, read: Read) -> None:
+def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
     if len(known) >= _MOST_KNOWN:
         known.clear()
-    known[key] = read
+    known[key] = value
 
 
 def _named(steps: Steps[T]) -> Steps[T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any
+from weakref import WeakSet
 
 from cykafka._steps import Steps, arun, run
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
@@ -101,12 +102,17 @@ def strategy_type(name: str, value: Any) -> SubjectNameStrategyType:
 
 
 class _Associated:
-    """The subject that the registry associates with a topic."""
+    """The subject that the registry associates with a topic.
+
+    cykafka's clients cache the registry's responses; for other clients this class does.
+    """
 
     def __init__(self, cache_capacity: int = 1000) -> None:
         self._capacity = cache_capacity
         self._known: dict[tuple[str, bool, str | None], str] = {}
+        self._clients: WeakSet[Any] = WeakSet()
         self._resolver: Callable[[], Any] | None = None
+        self._cluster: str | None = None
 
     def _steps(
         self,
@@ -131,37 +137,42 @@ class _Associated:
         if fallback is SubjectNameStrategyType.ASSOCIATED:
             raise ValueError(f"{FALLBACK_TYPE}: ASSOCIATED cannot be its own fallback")
         cluster = conf.get(KAFKA_CLUSTER_ID) or (yield from self._cluster_id())
-        try:
-            subjects = yield client.get_associations_by_resource_name(
-                resource_name=ctx.topic,
-                resource_namespace=cluster,
-                resource_type="topic",
-                association_types=["key" if is_key else "value"],
-                offset=0,
-                limit=-1,
-            )
-        except Exception as error:
-            # A registry without associations does not have the address.
-            if getattr(error, "http_status_code", None) != 404:
-                raise
-            subjects = []
+        kind = "key" if is_key else "value"
+        caches = hasattr(client, "associated_subjects")
+        if caches:
+            self._clients.add(client)
+            subjects = yield client.associated_subjects(ctx.topic, cluster, kind)
+        else:
+            subjects = yield from _subjects(client, ctx.topic, cluster, kind)
         if len(subjects) > 1:
             raise SerializationError(f"the topic {ctx.topic} has {len(subjects)} subjects")
         if subjects:
-            subject: str | None = subjects[0].subject
+            subject: str | None = subjects[0]
         elif fallback is SubjectNameStrategyType.NONE:
             raise SerializationError(f"the topic {ctx.topic} has no associated subject")
         else:
             subject = STRATEGY_TYPE_MAP[fallback](ctx, record_name)
-        if subject is not None:
+        if subject is not None and not caches:
             if len(self._known) >= self._capacity:
                 self._known.clear()
             self._known[key] = subject
         return subject
 
+    def _clear(self) -> Steps[None]:
+        """Forget the subjects, also those that clients cache."""
+        self._known.clear()
+        self._cluster = None
+        for client in list(self._clients):
+            yield client.clear_associations()
+
+    def _set_resolver(self, resolver: Callable[[], Any]) -> None:
+        self._resolver, self._cluster = resolver, None
+
     def _cluster_id(self) -> Steps[str]:
         if self._resolver is None:
             return _ANY_CLUSTER
+        if self._cluster is not None:
+            return self._cluster
         try:
             found = yield self._resolver()
         except Exception as error:
@@ -171,24 +182,46 @@ class _Associated:
             ) from error
         if not found:
             raise SerializationError(f"the cluster has no id: set {KAFKA_CLUSTER_ID}")
-        return str(found)
+        self._cluster = str(found)
+        return self._cluster
+
+
+def _subjects(client: Any, topic: str, cluster: str, kind: str) -> Steps[list[str]]:
+    """Request the subjects that are associated with a topic from a client of another library."""
+    try:
+        found = yield client.get_associations_by_resource_name(
+            resource_name=topic,
+            resource_namespace=cluster,
+            resource_type="topic",
+            association_types=[kind],
+            offset=0,
+            limit=-1,
+        )
+    except Exception as error:
+        # A registry without associations does not have the address.
+        if getattr(error, "http_status_code", None) != 404:
+            raise
+        return []
+    return [each.subject for each in found]
 
 
 class AssociatedNameStrategy(_Associated):
-    """Asks the registry which subject belongs to a topic, and remembers the answer.
+    """Asks the registry which subject belongs to a topic.
 
     This is the default strategy. Without an association it continues with ``TOPIC``, or what
-    ``subject.name.strategy.fallback.type`` says (``NONE``: an error).
+    ``subject.name.strategy.fallback.type`` says (``NONE``: an error). A SchemaRegistryClient
+    caches the answers for ``cache.latest.ttl.sec``. A serializer keeps the subject of a topic that
+    it has used.
 
     Parameters
     ----------
     cache_capacity : int, default 1000
-        The number of answers that it remembers.
+        The number of answers to remember for a client of another library.
     """
 
     def set_cluster_id_resolver(self, resolver: Callable[[], str]) -> None:
         """Accept a function that returns the Kafka cluster's id, for the first question."""
-        self._resolver = resolver
+        self._set_resolver(resolver)
 
     def __call__(
         self,
@@ -209,8 +242,8 @@ class AssociatedNameStrategy(_Associated):
         return run(self._steps(ctx, record_name, schema_registry_client, conf))
 
     def clear_cache(self) -> None:
-        """Forget all answers."""
-        self._known.clear()
+        """Forget all answers, also those that the registry's clients cache."""
+        run(self._clear())
 
 
 class AsyncAssociatedNameStrategy(_Associated):
@@ -218,7 +251,7 @@ class AsyncAssociatedNameStrategy(_Associated):
 
     def set_async_cluster_id_resolver(self, resolver: Callable[[], Awaitable[str]]) -> None:
         """Accept a coroutine function that returns the Kafka cluster's id."""
-        self._resolver = resolver
+        self._set_resolver(resolver)
 
     async def __call__(
         self,
@@ -231,5 +264,5 @@ class AsyncAssociatedNameStrategy(_Associated):
         return await arun(self._steps(ctx, record_name, schema_registry_client, conf))
 
     async def clear_cache(self) -> None:
-        """Forget all answers."""
-        self._known.clear()
+        """Forget all answers, also those that the registry's clients cache."""
+        await arun(self._clear())

@@ -58,7 +58,7 @@ class Transport:
         try:
             import urllib3
         except ModuleNotFoundError as error:
-            words = f"{error}: pip install 'cykafka[schemas]'"
+            words = f'{error}: pip install "cykafka[schemas]"'
             raise ModuleNotFoundError(words, name=error.name) from None
         self._options = options
         split = [urlsplit(url.strip().rstrip("/")) for url in options["url"].split(",")]

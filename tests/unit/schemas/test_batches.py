@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from collections.abc import Iterator
@@ -15,13 +16,15 @@ import proto_files
 import pyarrow as pa
 import pytest
 
-from cykafka.schemas.batches import decode_batch
+from cykafka.schemas import codec, json_schema
+from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
-from cykafka.schemas.schema import Schema
-from cykafka.serialization import SerializationError
+from cykafka.schemas.protobuf_serde import ProtobufSerializer
+from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.serialization import MessageField, SerializationContext, SerializationError
 from cykafka.testing import SchemaRegistry
 
 OLD = {
@@ -397,3 +400,200 @@ def test_json_of_every_type() -> None:
         to_json(pa.array([{"d": float("nan")}]))
     with pytest.raises(UnfitError, match="JSON has no"):
         to_json(pa.array([{"d": timedelta(1)}]))
+
+
+ORDER_FILE = proto_files.text(
+    proto_files.proto("once.proto", "once", {"Order": {"id": (1, "int64")}})
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad", "compiler"),
+    [
+        ("avro", json.dumps(OLD), '{"type": "record", "fields": []}', "avro.AvroSchema"),
+        ("json", '{"properties": {"id": {}}}', '{"type": 7}', "json_schema.validator_for"),
+        ("protobuf", ORDER_FILE, "AAAA", "protobuf._proto"),
+    ],
+)
+def test_an_unfit_schema_is_compiled_once(
+    form: str, good: str, bad: str, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Client:
+        def document_by_id(self, number: int) -> Document:
+            return Document(form, bad, id=number)
+
+        def document_by_version(self, *_: Any) -> Document:
+            return Document(form, bad, id=1)
+
+        def document(self, schema: Schema) -> Document:
+            return Document(form, schema.schema_str)
+
+    client: Any = Client()
+    module, name = compiler.split(".")
+    compiled: list[str] = []
+    known = getattr(importlib.import_module(f"cykafka.schemas.{module}"), name)
+
+    def compile_(document: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled.append(document)
+        return known(document, *args, **kwargs)
+
+    monkeypatch.setattr(f"cykafka.schemas.{compiler}", compile_)
+    monkeypatch.setattr(codec, "shared_client", lambda _: client)
+    records = batch([b"\0\0\0\0\1\0"])
+    decoder = codec.Decoder(form, (), None if form == "json" else Document(form, good))
+
+    errors, counts = set(), []
+    for _ in range(3):
+        table = decode_batch(client, records, form, schema=Schema(good, form.upper()))
+        errors.update(table["error"].to_pylist())
+        made = decoder.decode(records["value"].combine_chunks())
+        errors.add(made.field("error")[0].as_py())
+        with pytest.raises(UnfitError) as caught:
+            encode_table(client, "orders", pa.table({"id": [1]}))
+        errors.add(str(caught.value))
+        counts.append(len(compiled))
+
+    assert counts[0] > 0
+    assert counts == [counts[0]] * 3
+    assert len(errors) == 3
+    assert sum("the schema 1 cannot be used: " in str(error) for error in errors) == 2
+
+
+def test_json_columns_are_in_the_order_of_the_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    def numbers(*names: str) -> Any:
+        return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+
+    number = registry.add("place-value", {"$id": "http://a/place", **numbers("y", "x")}, "JSON")
+    schema = {
+        "$id": "http://a/order",
+        "type": "object",
+        "properties": {
+            "total": {"type": "integer"},
+            "place": {"$ref": "http://a/place"},
+            "again": {"$ref": "#/$defs/alias"},
+            "inner": numbers("b", "c", "a"),
+            "list": {"type": "array", "items": numbers("n", "m")},
+            "self": {"type": "object", "properties": {"z": {"$ref": "#/$defs/loop"}}},
+            "customer": {"type": "string"},
+        },
+        "$defs": {
+            "alias": {"$ref": "#/$defs/real"},
+            "real": {"description": "x", **numbers("r2", "r1")},
+            "loop": {"type": "object", "properties": {
+                "w": {"type": "integer"}, "v": {"$ref": "#/$defs/loop"}}},
+        },
+    }  # fmt: skip
+    references = [SchemaReference("http://a/place", "place-value", 1)]
+    number = client.register_schema(
+        "ordered-value", Schema(json.dumps(schema), "JSON", references)
+    )
+    value = {"customer": "a", "total": 5, "place": {"x": 1, "y": 2}}
+    data = b"\0" + number.to_bytes(4, "big") + json.dumps(value).encode()
+
+    table = decode_batch(client, batch([data]), "json", mode="FAIL")
+
+    assert table.column_names == [*PLACES, *schema["properties"]]
+    names = {name: [field.name for field in table.schema.field(name).type]
+             for name in ("place", "again", "inner", "self")}  # fmt: skip
+    assert names == {"place": ["y", "x"], "again": ["r2", "r1"], "inner": ["b", "c", "a"],
+                     "self": ["z"]}  # fmt: skip
+    assert [field.name for field in table.schema.field("list").type.value_type] == ["n", "m"]
+    z = table.schema.field("self").type.field("z").type
+    assert [field.name for field in z] == ["w", "v"]
+    assert table["place"].to_pylist() == [{"y": 2, "x": 1}]
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"a": NaN}',
+        b'{"a":-Infinity}',
+        b'{"a":\n Infinity}',
+        b'{"more":[1, NaN]}',
+        b'{"a": -Inf}',
+    ],
+)
+def test_numbers_that_json_lacks_are_bad(bad: bytes, is_named: bool) -> None:
+    good = [b'{"a": 1.5, "s": ": NaN, Infinity"}', b'{"a": 2}']
+    text = '{"type": "object", "properties": {"a": {"type": "number"}, "s": {"type": "string"}}}'
+    schema = Schema(text, "JSON") if is_named else None
+
+    table = decode_batch(None, batch([good[0], bad, good[1]]), "json", schema=schema)
+
+    assert table["a"].to_pylist() == [1.5, None, 2]
+    assert table["s"].to_pylist() == [": NaN, Infinity", None, None]
+    errors = table["error"].to_pylist()
+    assert errors[::2] == [None, None]
+    assert errors[1].startswith("the value cannot be decoded: it is not JSON of the schema: ")
+
+
+PROTO_TEXT = 'syntax = "proto3"; package once; message Order { int64 id = 1; }'
+
+
+def test_the_text_of_a_proto_file_needs_the_registrys_descriptor(
+    client: SchemaRegistryClient, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = registry.add("text-value", PROTO_TEXT, "PROTOBUF")
+    words = (
+        "the text of a .proto file, which cykafka does not compile. Use a registry that returns"
+    )
+    table = pa.table({"id": [5]})
+    data = b"\0" + number.to_bytes(4, "big") + b"\0\x08\x05"
+    schema = Schema(PROTO_TEXT, "PROTOBUF")
+
+    for call in (
+        lambda: decode_batch(client, batch([data]), "protobuf"),
+        lambda: decode_batch(client, batch([data]), "protobuf", schema=schema),
+        lambda: decode_batch(client, batch([data]), "protobuf", schema=PROTO_TEXT),
+        lambda: client.encode_table("text", table),
+        lambda: client.encode_table("text", table, schema=PROTO_TEXT),
+        lambda: client.encode_table("text", table, schema=schema),
+    ):
+        with pytest.raises(UnfitError, match=words):
+            call()
+    message = proto_files.message(
+        "once.Order", proto_files.proto("once.proto", "once", {"Order": {"id": (1, "int64")}})
+    )
+    with pytest.raises(SerializationError, match=words):
+        ProtobufSerializer(
+            message, client, {"use.latest.version": True, "auto.register.schemas": False}
+        )(message(id=5), SerializationContext("text", MessageField.VALUE))
+
+    class Compiling(SchemaRegistryClient):
+        """A client of a registry that returns descriptors."""
+
+        def get_schema(self, *args: Any, **kwargs: Any) -> Schema:
+            found = super().get_schema(*args[:2])
+            wants = "serialized" in (*args, *kwargs.values())
+            return Schema(ORDER_FILE, "PROTOBUF") if wants else found
+
+    with Compiling({"url": registry.url}) as compiling:
+        for given in (None, PROTO_TEXT, schema, "text-value:1"):
+            encoded = compiling.encode_table("text", table, schema=given)
+            assert encoded["value"].to_pylist() == [data]
+        assert decode_batch(compiling, batch([data]), "protobuf")["id"].to_pylist() == [5]
+
+
+def test_references_of_a_json_schema_are_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def inlined(*args: Any) -> Any:
+        made.append(args)
+        return known(*args)
+
+    known = json_schema.inlined
+    monkeypatch.setattr(json_schema, "inlined", inlined)
+    schema = Schema(
+        '{"title": "Once", "type": "object", "properties": {"id": {"type": "integer"}}}', "JSON"
+    )
+    unfit = Schema('{"title": "Twice", "properties": {"id": {"$ref": "#/no"}}}', "JSON")
+    for _ in range(3):
+        table = decode_batch(None, batch([b'{"id": 1}']), "json", schema=schema)
+        assert table["id"].to_pylist() == [1]
+        with pytest.raises(UnfitError):
+            decode_batch(None, batch([b'{"id": 1}']), "json", schema=unfit)
+
+    assert len(made) == 2

@@ -14,11 +14,12 @@ from cykafka.schemas import (
     client,
     error,
     json_serde,
+    metadata,
     protobuf_serde,
     schema,
 )
 
-MODULES = (aio, avro_serde, client, error, json_serde, protobuf_serde, schema)
+MODULES = (aio, avro_serde, client, error, json_serde, metadata, protobuf_serde, schema)
 LIBRARIES = ("fastavro", "google.protobuf", "jsonschema_rs", "numpy", "pyarrow", "urllib3")
 
 
@@ -29,7 +30,7 @@ def test_all_names_exist() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_names_of_a_module_are_public(module: object) -> None:
-    names = set(module.__all__) - {"KnownSchemas", "NotKnownError"}  # type: ignore[attr-defined]
+    names = set(module.__all__) - {"KnownSchemas", "NotKnownError", "json_of", "plain"}  # type: ignore[attr-defined]
     assert names <= set(schemas.__all__)
     assert all(getattr(schemas, name) is getattr(module, name) for name in names)
 

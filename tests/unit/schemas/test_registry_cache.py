@@ -23,6 +23,12 @@ from cykafka.schemas.cache import Cache
 from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.schema import Schema
+from cykafka.schemas.subjects import (
+    FALLBACK_TYPE,
+    AssociatedNameStrategy,
+    AsyncAssociatedNameStrategy,
+)
+from cykafka.serialization import MessageField, SerializationContext
 from cykafka.testing import SchemaRegistry
 
 TEXT = '"string"'
@@ -521,3 +527,67 @@ def test_the_awaited_client_has_the_same_methods() -> None:
     }
     assert expected.keys() - awaited == {"config", "new_client"}
     assert AsyncSchemaRegistryClient.get_schema.__doc__ == SchemaRegistryClient.get_schema.__doc__
+
+
+# -- associations
+
+
+def associations(registry: SchemaRegistry) -> int:
+    return registry.requests["GET /associations/resources/-/orders"]
+
+
+ORDERS = SerializationContext("orders", MessageField.VALUE)
+
+
+def test_strategies_share_the_clients_associations(
+    registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": 60})
+    first, second = AssociatedNameStrategy(), AssociatedNameStrategy()
+
+    assert {first(ORDERS, None, client), second(ORDERS, None, client)} == {"orders-value"}
+    assert associations(registry) == 1
+    # The records of this fallback may have no subject.
+    conf = {FALLBACK_TYPE: "RECORD"}
+    assert [second(ORDERS, None, client, conf) for _ in range(2)] == [None, None]
+    assert associations(registry) == 1
+
+    registry.associate("orders", "all-orders")
+    clock(59)
+    assert first(ORDERS, None, client) == "orders-value"
+    clock(1)
+    assert {first(ORDERS, None, client), second(ORDERS, None, client)} == {"all-orders"}
+    assert associations(registry) == 2
+
+    for clear in (first.clear_cache, client.clear_latest_caches, client.clear_caches):
+        clear()
+        assert first(ORDERS, None, client) == "all-orders"
+    assert associations(registry) == 5
+
+
+def test_associations_outlive_the_registry(
+    registry: SchemaRegistry, clock: Callable[[float], None]
+) -> None:
+    client = made(registry, **{"cache.latest.ttl.sec": 60, "max.retries": 0})
+    strategy = AssociatedNameStrategy()
+    strategy(ORDERS, None, client)
+    registry.close()
+    clock(61)
+
+    assert strategy(ORDERS, None, client) == "orders-value"
+    with pytest.raises(SchemaRegistryError):
+        strategy(SerializationContext("others", MessageField.VALUE), None, client)
+
+
+def test_awaited_strategies_share_the_clients_associations(registry: SchemaRegistry) -> None:
+    async def main() -> None:
+        async with AsyncSchemaRegistryClient({"url": registry.url}) as client:
+            for _ in range(2):
+                strategy = AsyncAssociatedNameStrategy()
+                assert await strategy(ORDERS, None, client) == "orders-value"
+            assert associations(registry) == 1
+            await strategy.clear_cache()
+            assert await strategy(ORDERS, None, client) == "orders-value"
+            assert associations(registry) == 2
+
+    asyncio.run(main())

@@ -509,3 +509,35 @@ def test_many_unknown_ids_stay_bounded() -> None:
     for number in range(10_100):
         assert read(b"\0" + number.to_bytes(4, "big") + b"\0", context()) == Order()
     assert len(read._known) <= 10_000
+
+
+UNFIT = {"avro": '{"type":"record","fields":[]}', "json": '{"type": 7}', "protobuf": "AAAA"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_unfit_schema_is_compiled_once(
+    registry: MemoryRegistry, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"use_latest_version": True, "auto_register_schemas": False}
+    write, read = serializer(kind, registry, **conf), deserializer(kind, registry)
+    number = registry.add("orders-value", UNFIT[kind], kind.upper())
+    data = b"\0" + number.to_bytes(4, "big") + b"\0"
+    compiled = []
+    for serde in (write, read):
+        known = serde._compile
+        monkeypatch.setattr(
+            serde, "_compile", lambda *args, known=known: compiled.append(1) or known(*args)
+        )
+
+    words = set()
+    for _ in range(3):
+        for call in (lambda: read(data, context()), lambda: write(VALUES[kind], context())):
+            with pytest.raises(SerializationError, match="the schema cannot be used: ") as caught:
+                call()
+            words.add(str(caught.value))
+
+    assert len(compiled) == 2
+    assert len(words) <= 2
+    number = registry.add("orders-value", TEXTS[kind], kind.upper())
+    assert read(write(VALUES[kind], context()), context()) == VALUES[kind]
+    assert len(compiled) == 4

@@ -84,6 +84,7 @@ from cykafka._core.produce.transaction cimport Transactions
 
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.naming import public
+from cykafka._core.common.registry_arguments import check_encoding
 from cykafka._core.produce.transaction_block import Transaction
 
 _log = logging.getLogger("cykafka")
@@ -496,10 +497,10 @@ cdef class Producer(Handle):
             As for :meth:`publish`.
         registry : cykafka.schemas.SchemaRegistryClient, optional
             The values are records in the registry's wire format. Their fields are all columns
-            that the other arguments do not name; ``value`` has no effect.
+            that the other arguments do not name, so that ``value`` must not be given.
         schema : Schema or str, optional
             The schema of the values, which must be registered; or ``SUBJECT:VERSION``. The
-            default is the latest version in the subject.
+            default is the latest version in the subject. Needs `registry`, and so does `subject`.
         subject : str, optional
             The schema's subject; ``TOPIC-value`` by default.
 
@@ -520,9 +521,9 @@ cdef class Producer(Handle):
         """
         self.check_open()
         cdef int64_t ms = timeout_ms(timeout, "timeout")
+        check_encoding(registry, value, schema, subject)
         if registry is not None:
             names = (key, headers, timestamp, partition, "topic" if topic is None else None)
-            value = "value"
             data = registry.encode_table(topic, data, schema=schema, subject=subject, apart=names)
         return self._publisher.send(
             self, self.arrow_batch(topic, data, key, value, headers, timestamp, partition), ms)
