@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
+from cykafka.schemas.columns import join_bytes
 from cykafka.schemas.faults import is_fault
 
 __all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "has_threads"]
@@ -95,10 +96,9 @@ def batch_reader(
         if not is_fault(error):
             raise
         raise SlowError(str(error)) from None
-    guard, empty = pa.scalar(_GUARD, pa.binary()), pa.scalar(b"", pa.binary())
 
     def prepare(payloads: pa.BinaryArray) -> Callable[[int, int], pa.Array]:
-        guarded = pc.binary_join_element_wise(payloads, guard, empty).to_pylist()
+        guarded = join_bytes(payloads, _GUARD).to_pylist()
 
         def read(low: int, high: int) -> pa.Array:
             part = guarded if high - low == len(guarded) else guarded[low:high]

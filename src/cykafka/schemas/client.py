@@ -686,18 +686,18 @@ class SchemaRegistryClient:
 
         return self._fetch(self._caches.documents, (subject_name, schema_id), find)
 
-    def document_by_version(self, subject_name: str, version: _Version = "latest") -> Document:
+    def document_by_version(self, subject_name: str, version: int | str = "latest") -> Document:
         """Return a version of a subject, and the schemas that it refers to. Raises as above.
 
         Parameters
         ----------
         subject_name : str
-        version : int or "latest"
+        version : int, or str with a number or "latest"
         """
         if version == "latest":
             found = self.get_latest_version(subject_name)
         else:
-            found = self.get_version(subject_name, version)
+            found = self.get_version(subject_name, int(version))
         return self.document(found.schema, found.schema_id, subject_name)
 
     def document(

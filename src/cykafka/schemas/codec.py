@@ -5,44 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cykafka.schemas.columns import (
-    NO_ID,
-    Results,
-    Rows,
-    rows_of,
-    schema_ids,
-    without_head,
-)
+from cykafka.schemas.column_decoder import ColumnDecoder
+from cykafka.schemas.columns import Results, join_bytes
 from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import ID_BYTES, frame_id
+from cykafka.schemas.framing import frame_id
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 
 __all__ = ["Decoder", "Encoder"]
-
-_MOST_SCHEMAS = 1000
-_NOT_WIRE = (
-    "the value is not in the wire format of Schema Registry: it does not begin with a zero byte "
-    "and the id of a schema"
-)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def _function(decoder: Decoder, number: int) -> Any:
-    document = shared_client(dict(decoder.options)).document_by_id(number)
-    if document.form != decoder.form:
-        raise UnfitError(f"it is of {FORMS[document.form]}, expected {FORMS[decoder.form]}")
-    return decoder.reader.reader_of(document)
 
 
 @dataclass(frozen=True)
@@ -79,31 +56,9 @@ class Decoder:
         SchemaRegistryError
             The registry does not respond. This does not make records bad.
         """
-        values = values.cast(pa.binary())
-        ids = schema_ids(values)
-        made = Results(len(values), self.reader.kind)
-        for row in np.flatnonzero(ids == NO_ID):
-            made.errors[row] = _NOT_WIRE
-        for number in np.unique(ids[ids >= 0]):
-            rows = np.flatnonzero(ids == number)
-            payloads = without_head(rows_of(values, rows), ID_BYTES)
-            made.put(rows, self._decoded(int(number), payloads))
-        return made.structs("data")
-
-    def _decoded(self, number: int, payloads: pa.Array) -> Rows:
-        try:
-            read = _function(self, number)
-        except SchemaNotFoundError as error:
-            words = f"{error.http_status_code} {error.error_message}"
-            words = f"Schema Registry has no schema with the id {number}: {words}"
-        except UnfitError as error:
-            words = f"the schema {number} cannot be used: {shorten_error(error)}"
-        else:
-            rows: Rows = read(payloads)
-            return rows
-        return pa.nulls(len(payloads), self.reader.kind), dict.fromkeys(
-            range(len(payloads)), words
-        )
+        client = shared_client(dict(self.options))
+        decoder = ColumnDecoder(client, values.cast(pa.binary()), "value", self.form)
+        return decoder.decode(self.reader).structs("data")
 
 
 @contextmanager
@@ -195,10 +150,8 @@ class Encoder:
             return writer_for(self.form, source.document, source.message), 0 if self.dry else None
         subject = source.subject or f"{topic}-value"
         with _naming(subject, topic):
-            version: Any = source.version
-            document = shared_client(dict(self.options)).document_by_version(
-                subject, version if version == "latest" else int(version)
-            )
+            client = shared_client(dict(self.options))
+            document = client.document_by_version(subject, source.version)
         if document.form != self.form:
             raise UnfitError(
                 f"the subject {subject} is of {FORMS[document.form]}, expected {FORMS[self.form]}"
@@ -225,7 +178,6 @@ class Encoder:
             writer.check(values.type)
             found, wrong = writer.write(values.take(pa.array(rows)))
             words = f"the value does not fit the schema {number}"
-            head = pa.scalar(frame_id(number), pa.binary())
-            whole = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
-            made.put(rows, (whole, {row: f"{words}: {wrong[row]}" for row in wrong}))
+            errors = {row: f"{words}: {wrong[row]}" for row in wrong}
+            made.put(rows, (join_bytes(frame_id(number), found), errors))
         return made.structs("value")

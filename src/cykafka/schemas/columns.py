@@ -24,6 +24,7 @@ __all__ = [
     "by_halves",
     "check_fields",
     "each_or_all",
+    "join_bytes",
     "joined",
     "replace_types",
     "rows_of",
@@ -60,6 +61,12 @@ def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
     """Return the values without their first bytes."""
     # Arrow 26 computes a negative size without a stop.
     return pc.binary_slice(values, size, 2**31 - 1)
+
+
+def join_bytes(*parts: bytes | pa.BinaryArray) -> pa.BinaryArray:
+    """Return the parts of each row as one value. Bytes are the same in each row."""
+    columns = [pa.scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, pa.scalar(b""))
 
 
 def rows_of(values: pa.Array, rows: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types
+from cykafka.schemas.columns import Rows, by_halves, each_or_all, join_bytes, replace_types
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import shorten_error
 
@@ -123,7 +123,7 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     ValueError
         One of the payloads is not an object, or does not begin and end with its braces.
     """
-    joined = _lines(payloads)
+    joined = join_bytes(payloads, b"\n")
     offsets = np.frombuffer(joined.buffers()[1], np.int32)[: len(joined) + 1]
     octets = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
     if np.count_nonzero(octets[: offsets[-1]] == ord("\n")) > len(joined):
@@ -150,11 +150,6 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     made = pa.concat_arrays([batch.to_struct_array() for batch in table.to_batches()])
     made.validate(full=True)  # whether the texts are UTF-8
     return made
-
-
-def _lines(payloads: pa.BinaryArray) -> pa.BinaryArray:
-    end, nothing = pa.scalar(b"\n", pa.binary()), pa.scalar(b"", pa.binary())
-    return pc.binary_join_element_wise(payloads, end, nothing)
 
 
 def _type(schema: Any) -> tuple[pa.DataType, _Change]:

@@ -21,6 +21,7 @@ from cykafka.schemas.columns import (
     Rows,
     check_fields,
     each_or_all,
+    join_bytes,
     replace_types,
     with_nulls,
     without_head,
@@ -318,9 +319,7 @@ class ProtobufWriter:
             return self._handler.record_batch_to_array(batch)
 
         found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
-        head = pa.scalar(self._head, pa.binary())
-        found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
-        return with_nulls(valid, (found, wrong))
+        return with_nulls(valid, (join_bytes(self._head, found), wrong))
 
 
 def _rules(

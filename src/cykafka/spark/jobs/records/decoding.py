@@ -183,9 +183,7 @@ def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
     subject = source.subject if source else f"{topics[0]}-value"
     version = source.version if source else "latest"
     try:
-        found = shared_client(config.registry).document_by_version(
-            subject, "latest" if version == "latest" else int(version)
-        )
+        found = shared_client(config.registry).document_by_version(subject, version)
     except SchemaNotFoundError as error:
         words = f"{error.http_status_code} {error.error_message}"
         words = f"Schema Registry does not have {subject}:{version}: {words}"
