@@ -82,7 +82,7 @@ def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
                 files[number] = ProtobufFile(document)
             file = files[number]
             indexes, start = split_indexes(data if header is None else header, start)
-            message = file.message_at(indexes)
+            message = file.message(file.name_of(indexes))
             return to_json(
                 MessageToDict(
                     message.FromString(data[start if header is None else 0 :]),
@@ -214,7 +214,9 @@ def protobuf_writer(document: Document, name: str) -> _Writer:
 
     file = ProtobufFile(document)
     message = file.message(name)
-    head = frame_id(_number(document)) + frame_indexes(file.indexes_of(message))
+    head = frame_id(_number(document)) + frame_indexes(
+        file.indexes_of(message.DESCRIPTOR.full_name)
+    )
 
     def write(value: Any) -> bytes:
         with _faults():
