@@ -27,7 +27,7 @@ from cykafka.schemas.columns import (
     Rows,
     by_halves,
     check_fields,
-    each_or_all,
+    convert_rows,
     replace_types,
     with_nulls,
 )
@@ -315,7 +315,7 @@ class AvroReader:
             def convert(low: int, high: int) -> pa.Array:
                 return pa.array(values[low:high], self._made).cast(self.kind)
 
-            made, more = each_or_all(len(values), convert, self.kind, words)
+            made, more = convert_rows(len(values), convert, self.kind, words)
             return made, {**more, **wrong}
 
         try:
@@ -451,7 +451,7 @@ class AvroWriter:
             def convert_part(first: int, last: int) -> pa.Array:
                 return convert(low + first, low + last)
 
-            cast, wrong = each_or_all(high - low, convert_part, numbers, "it is of another type")
+            cast, wrong = convert_rows(high - low, convert_part, numbers, "it is of another type")
             return self._write_each(cast, wrong)
 
         write_batch = self._batch_writer(numbers) if has_threads() else None

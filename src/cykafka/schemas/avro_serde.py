@@ -86,7 +86,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 class _Writes(SerializerRules):
-    _kind = "AVRO"
+    _schema_type = "AVRO"
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate.strict": ("bool", False),
@@ -164,7 +164,7 @@ class AsyncAvroSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "AVRO"
+    _schema_type = "AVRO"
     _options = DESERIALIZER_OPTIONS
 
     def __init__(

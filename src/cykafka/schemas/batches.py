@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cykafka.schemas.column_decoder import ColumnDecoder, Registry
-from cykafka.schemas.columns import each_or_all, join_bytes
-from cykafka.schemas.document import FORMS, Document, UnfitError, is_subject
+from cykafka.schemas.columns import convert_rows, join_bytes
+from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError, is_subject
 from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.framing import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, frame_id
 from cykafka.schemas.schema import Schema
@@ -114,69 +114,71 @@ def _decoded(
     batch: Any,
     column: pa.ChunkedArray,
     name: str,
-    form: str,
+    format: str,
     schema: Schema | str | None,
 ) -> tuple[pa.Array, pa.Array]:
     """Return a column's values, and the error of each row."""
     chunk = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     values = chunk.cast(pa.binary())
-    if form == "bytes":
+    if format == "bytes":
         return values, pa.nulls(len(values), pa.string())
-    if form == "string":
-        made, wrong = each_or_all(
+    if format == "string":
+        made, wrong = convert_rows(
             len(values),
             lambda low, high: values[low:high].cast(pa.string()),
             pa.string(),
             f"the {name} is not UTF-8",
         )
         return made, pa.array(map(wrong.get, range(len(values))), pa.string())
-    if form not in FORMS:
-        raise ValueError(f"{name}: expected {', '.join(FORMS)}, string or bytes, got {form!r}")
-    if client is None and form != "json":
-        raise ValueError(f"{name}: the format {form} needs a client of Schema Registry")
+    if format not in SCHEMA_TYPES:
+        raise ValueError(
+            f"{name}: expected {', '.join(SCHEMA_TYPES)}, string or bytes, got {format!r}"
+        )
+    if client is None and format != "json":
+        raise ValueError(f"{name}: the format {format} needs a client of Schema Registry")
     headers = batch.header(_HEADERS[name]) if hasattr(batch, "header") else ()
-    decoder = ColumnDecoder(client, values, name, form, headers)
+    decoder = ColumnDecoder(client, values, name, format, headers)
     if schema is None:
         document, message = decoder.newest_document(), ""
     else:
-        document, message = _reader_schema(client, schema, form)
-    if form == "json":
+        document, message = _reader_schema(client, schema, format)
+    if format == "json":
         reader = _json_reader(document, decoder)
     else:
-        reader = document and reader_for(form, document, message)
-    return decoder.decode(reader, allows_bare=form == "json").columns()
+        reader = document and reader_for(format, document, message)
+    return decoder.decode(reader, allows_bare=format == "json").columns()
 
 
 def _reader_schema(
-    client: Registry | None, schema: Schema | str, form: str
+    client: Registry | None, schema: Schema | str, format: str
 ) -> tuple[Document, str]:
     """Return the reader's schema, and the Protobuf message's name."""
     message = ""
     if isinstance(schema, str):
         text = schema.strip()
-        if form == "protobuf" and "#" in text:
+        if format == "protobuf" and "#" in text:
             text, _, message = text.rpartition("#")
         if is_subject(text):
             return _version(client, text), message
-        schema = _of_text(text, form)
+        schema = _of_text(text, format)
     if client is not None:
         return client.document(schema), message
-    return Document(form, schema.schema_str), message
+    return Document(format, schema.schema_str), message
 
 
 def _json_reader(document: Document | None, decoder: ColumnDecoder) -> Any:
     """Return the reader; None if the columns are unknown."""
     from cykafka.schemas.json_columns import inferred_type
-    from cykafka.schemas.json_schema import JsonTableReader, whole
+    from cykafka.schemas.json_schema import JsonTableReader, resolve_references
 
-    if document is not None and "properties" in whole(document):
+    if document is not None and "properties" in resolve_references(document):
         return JsonTableReader.of(document)
     kind = inferred_type(decoder.payloads())
     return None if kind is None else JsonTableReader(kind)
 
 
-def _of_text(text: str, form: str) -> Schema:
-    if form != "protobuf":
+def _of_text(text: str, format: str) -> Schema:
+    if format != "protobuf":
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -184,7 +186,7 @@ def _of_text(text: str, form: str) -> Schema:
                 "schema: expected SUBJECT:VERSION, such as orders-value:latest, or a schema, "
                 f"which this is not: {error}"
             ) from None
-    return Schema(text, FORMS[form])
+    return Schema(text, SCHEMA_TYPES[format])
 
 
 def _version(client: Registry | None, text: str) -> Document:
@@ -238,12 +240,12 @@ def encode_table(
     document, message = _writer_schema(client, subject or f"{topic}-value", schema)
     if document.id is None:
         raise UnfitError("the schema has no id")
-    writer = writer_for(document.form, document, message)
+    writer = writer_for(document.format, document, message)
     rows = table.drop_columns(kept) if kept else table
     chunks = [batch.to_struct_array() for batch in rows.combine_chunks().to_batches()]
     kind = pa.struct(list(rows.schema))
     values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
-    if document.form == "json":
+    if document.format == "json":
         from cykafka.schemas.json_columns import to_json
 
         values = to_json(values)
@@ -271,7 +273,7 @@ def _writer_schema(
         return _version(client, schema), message
     if isinstance(schema, str):
         latest = client.document_by_version(subject)
-        schema = replace(_of_text(schema, latest.form), references=latest.references)
+        schema = replace(_of_text(schema, latest.format), references=latest.references)
     registered = client.lookup_schema(subject, schema)
     document = client.document(schema)
     return replace(document, id=registered.schema_id), message

@@ -12,12 +12,17 @@ import pyarrow as pa
 
 from cykafka.schemas.column_decoder import ColumnDecoder
 from cykafka.schemas.columns import Results, join_bytes
-from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.framing import frame_id
-from cykafka.schemas.schema import Schema
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
+from cykafka.schemas.subjects import (
+    STRATEGY_TYPE_MAP,
+    strategy_type,
+    topic_subject_name_strategy,
+)
+from cykafka.serialization import MessageField, SerializationContext
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -28,7 +33,7 @@ class Decoder:
 
     Parameters
     ----------
-    form : str
+    format : str
         avro, protobuf or json.
     options : tuple of (str, str)
         The registry's options.
@@ -38,7 +43,7 @@ class Decoder:
         Protobuf: the full name of the message.
     """
 
-    form: str
+    format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     document: Document | None
     message: str = ""
@@ -46,7 +51,7 @@ class Decoder:
     @property
     def reader(self) -> Any:
         """The reader for the schema. Raises UnfitError if the schema is unusable."""
-        return reader_for(self.form, self.document, self.message)
+        return reader_for(self.format, self.document, self.message)
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return the structs (data, error) for values, in order. Both fields are null for null.
@@ -57,12 +62,12 @@ class Decoder:
             The registry does not respond. This does not make records bad.
         """
         client = shared_client(dict(self.options))
-        decoder = ColumnDecoder(client, values.cast(pa.binary()), "value", self.form)
+        decoder = ColumnDecoder(client, values.cast(pa.binary()), "value", self.format)
         return decoder.decode(self.reader).structs("data")
 
 
 @contextmanager
-def _naming(subject: str, topic: str) -> Iterator[None]:
+def _convert_errors(subject: str, topic: str) -> Iterator[None]:
     try:
         yield
     except SchemaNotFoundError as error:
@@ -76,6 +81,10 @@ def _naming(subject: str, topic: str) -> Iterator[None]:
         ) from None
 
 
+def _context(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
 def _schema_id(options: dict[str, str], subject: str, document: Document) -> int:
     """Return a schema's id in a subject. With auto.register.schemas, registers the schema."""
     # The registry knows Google's own files.
@@ -85,8 +94,7 @@ def _schema_id(options: dict[str, str], subject: str, document: Document) -> int
             "the schema imports others: register them and the schema, and name it as "
             "SUBJECT:VERSION"
         )
-    client = shared_client(options)
-    schema = Schema(document.text, FORMS[document.form], document.references)
+    client, schema = shared_client(options), document.schema()
     if options["auto.register.schemas"] == "true":
         return client.register_schema(subject, schema)
     return client.lookup_schema(subject, schema).schema_id or 0
@@ -98,7 +106,7 @@ class Encoder:
 
     Parameters
     ----------
-    form : str
+    format : str
         avro, protobuf or json.
     options : tuple of (str, str)
         The registry's options.
@@ -108,7 +116,7 @@ class Encoder:
         Do not request a schema's id, because that might register the schema.
     """
 
-    form: str
+    format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     source: SchemaSource | None
     dry: bool = False
@@ -123,40 +131,34 @@ class Encoder:
         UnfitError
             The schema is unusable.
         """
-        return self._found(topic)[0]
+        return self._find_writer(topic)[0]
 
     def number(self, topic: str) -> int:
         """Return the id of a topic's schema. May register the schema. Raises like `writer`."""
-        writer, number = self._found(topic)
+        writer, number = self._find_writer(topic)
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
         options = {**SERIALIZER_DEFAULTS, **dict(self.options)}
-        strategy = options["subject.name.strategy.type"]
-        if strategy != "TOPIC" and not writer.name:
-            raise UnfitError(
-                "the schema has no name, which registry.subject.name.strategy.type needs"
-            )
-        subject = {
-            "RECORD": writer.name,
-            "TOPIC_RECORD": f"{topic}-{writer.name}",
-        }.get(strategy, f"{topic}-value")
-        with _naming(subject, topic):
+        name = "subject.name.strategy.type"
+        strategy = STRATEGY_TYPE_MAP[strategy_type(name, options[name])]
+        subject = strategy(_context(topic), writer.name or None)
+        if subject is None:
+            raise UnfitError(f"the schema has no name, which registry.{name} needs")
+        with _convert_errors(subject, topic):
             return _schema_id(options, subject, self.source.document)
 
-    def _found(self, topic: str) -> tuple[Any, int | None]:
+    def _find_writer(self, topic: str) -> tuple[Any, int | None]:
         """Return the writer for a topic, and the schema's id if known."""
         source = self.source or SchemaSource()
         if source.document is not None:
-            return writer_for(self.form, source.document, source.message), 0 if self.dry else None
-        subject = source.subject or f"{topic}-value"
-        with _naming(subject, topic):
+            writer = writer_for(self.format, source.document, source.message)
+            return writer, 0 if self.dry else None
+        subject = source.subject or topic_subject_name_strategy(_context(topic), None)
+        with _convert_errors(subject, topic):
             client = shared_client(dict(self.options))
             document = client.document_by_version(subject, source.version)
-        if document.form != self.form:
-            raise UnfitError(
-                f"the subject {subject} is of {FORMS[document.form]}, expected {FORMS[self.form]}"
-            )
-        return writer_for(self.form, document, source.message), document.id
+        document.check_format(self.format, f"the subject {subject}")
+        return writer_for(self.format, document, source.message), document.id
 
     def encode(self, values: pa.Array, topics: pa.Array) -> pa.Array:
         """Return the structs (value, error) for values, in order. Both fields are null for null.

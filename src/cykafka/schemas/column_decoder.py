@@ -20,7 +20,7 @@ from cykafka.schemas.columns import (
     schema_ids,
     without_head,
 )
-from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import ID_BYTES, split_frame
@@ -60,20 +60,20 @@ class ColumnDecoder:
     values : pa.BinaryArray
     name : str
         key or value.
-    form : str
-        A key of `FORMS`.
+    format : str
+        A key of `SCHEMA_TYPES`.
     headers : iterable of bytes or None, optional
         The headers that name the schemas, one per row.
     """
 
     def __init__(
-        self, client: Registry | None, values: pa.BinaryArray, name: str, form: str,
+        self, client: Registry | None, values: pa.BinaryArray, name: str, format: str,
         headers: Iterable[bytes | None] = (),
     ) -> None:  # fmt: skip
         self._client = client
         self._values = values
         self._name = name
-        self._form = form
+        self._format = format
         self._wrong: dict[int, str] = {}
         ids = schema_ids(values)
         self._groups = [*self._named_in_headers(headers, ids)]
@@ -155,16 +155,14 @@ class ColumnDecoder:
             return "no client of Schema Registry was given"
         try:
             document = self._client.document_by_id(number)
+            document.check_format(self._format, "it")
+            return document
         except SchemaNotFoundError as error:
             status = f"{error.http_status_code} " if isinstance(number, int) else ""
             words = f"{status}{error.error_message}"
             return f"Schema Registry has no schema with the id {number}: {words}"
         except UnfitError as error:
             return _unusable(number, error)
-        if document.form != self._form:
-            words = f"it is of {FORMS[document.form]}, expected {FORMS[self._form]}"
-            return _unusable(number, words)
-        return document
 
 
 def _unusable(number: int | UUID, reason: object) -> str:

@@ -23,7 +23,7 @@ __all__ = [
     "Rows",
     "by_halves",
     "check_fields",
-    "each_or_all",
+    "convert_rows",
     "join_bytes",
     "joined",
     "replace_types",
@@ -139,7 +139,7 @@ def by_halves(
     return joined(made(0, count))
 
 
-def each_or_all(
+def convert_rows(
     count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
 ) -> Rows:
     """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import Rows, by_halves, each_or_all, join_bytes, replace_types
+from cykafka.schemas.columns import Rows, by_halves, convert_rows, join_bytes, replace_types
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import shorten_error
 
@@ -80,7 +80,7 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
         def convert(low: int, high: int) -> pa.Array:
             return pa.array(values[low:high], texts).cast(kind)
 
-        made, more = each_or_all(len(values), convert, kind, "it is of another type")
+        made, more = convert_rows(len(values), convert, kind, "it is of another type")
         return made, {**more, **wrong}
 
     def read(payloads: pa.BinaryArray) -> Rows:
@@ -104,7 +104,7 @@ def inferred_type(payloads: pa.BinaryArray) -> pa.DataType | None:
         kinds.append(pa.schema(list(_parsed(payloads[low:high], None).type)))
         return pa.nulls(high - low)
 
-    each_or_all(len(payloads), infer, pa.null(), "")
+    convert_rows(len(payloads), infer, pa.null(), "")
     if not kinds:
         return None
     merged = kinds[0]

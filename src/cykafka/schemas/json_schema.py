@@ -14,12 +14,12 @@ from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.json_columns import json_reader
 from cykafka.schemas.json_validation import fault_of, inlined, loads, title_of, validator_for
 
-__all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]
+__all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "resolve_references"]
 
 _MOST_SCHEMAS = 1000
 
 
-def whole(document: Document) -> dict[str, Any]:
+def resolve_references(document: Document) -> dict[str, Any]:
     """Return a schema with its references replaced by the referenced schemas."""
     found = inlined(document.text, document.parts)
     if not isinstance(found, dict):
@@ -82,7 +82,7 @@ class JsonTableReader:
     @lru_cache(_MOST_SCHEMAS)
     def of(cls, document: Document) -> JsonTableReader:
         """Return the reader for a registered schema."""
-        return cls(whole(document))
+        return cls(resolve_references(document))
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that checks and reads values written with a schema."""

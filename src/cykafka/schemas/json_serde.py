@@ -61,7 +61,7 @@ def _check(validator: Any, value: Any) -> None:
 
 
 class _Writes(SerializerRules):
-    _kind = "JSON"
+    _schema_type = "JSON"
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate": ("bool", True),
@@ -152,7 +152,7 @@ class AsyncJSONSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "JSON"
+    _schema_type = "JSON"
     _options: ClassVar[Options] = {
         **DESERIALIZER_OPTIONS,
         "validate": ("bool", True),

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from cykafka.schemas.columns import (
     Rows,
     check_fields,
-    each_or_all,
+    convert_rows,
     join_bytes,
     replace_types,
     with_nulls,
@@ -158,7 +158,7 @@ class ProtobufReader:
             if wrong:
                 is_wrong = [number in wrong for number in range(len(payloads))]
                 payloads = pc.if_else(is_wrong, pa.scalar(b"", pa.binary()), payloads)
-            made, more = each_or_all(
+            made, more = convert_rows(
                 len(payloads), lambda low, high: convert_or_repeat(payloads[low:high]), kind, words
             )
             return made, {**more, **wrong}
@@ -240,7 +240,7 @@ class ProtobufWriter:
             batch = pa.RecordBatch.from_struct_array(made)
             return self._handler.record_batch_to_array(batch)
 
-        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
+        found, wrong = convert_rows(len(present), work, pa.binary(), f"it is not a {self.name}")
         return with_nulls(valid, (join_bytes(self._head, found), wrong))
 
 

@@ -19,6 +19,7 @@ from cykafka.schemas.builders import (
 from cykafka.schemas.document import Document
 from cykafka.schemas.framing import SchemaId, split_indexes
 from cykafka.schemas.protobuf_files import ProtobufFile
+from cykafka.schemas.references import SERIALIZED
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.schemas.serde import (
     DESERIALIZER_OPTIONS,
@@ -111,8 +112,8 @@ def _check_old(conf: Mapping[str, Any]) -> None:
 
 
 class _Writes(SerializerRules):
-    _kind = "PROTOBUF"
-    _format = "serialized"
+    _schema_type = "PROTOBUF"
+    _text_format = SERIALIZED
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "skip.known.types": ("bool", True),
@@ -211,8 +212,8 @@ class AsyncProtobufSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "PROTOBUF"
-    _format = "serialized"
+    _schema_type = "PROTOBUF"
+    _text_format = SERIALIZED
     _options: ClassVar[Options] = {
         **DESERIALIZER_OPTIONS,
         _OLD: ("bool", False),

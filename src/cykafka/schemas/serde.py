@@ -120,20 +120,20 @@ def is_shallow(value: Any, most: int) -> bool:
     return most > 0 and all(is_shallow(item, most - 1) for item in value)
 
 
-def schema_of(schema: Any, kind: str) -> Any:
+def schema_of(schema: Any, schema_type: str) -> Any:
     """Return a Schema for a text; a Schema stays as it is. None stays None."""
     if schema is None or hasattr(schema, "schema_str"):
         return schema
     if isinstance(schema, str):
-        return Schema(schema, kind)
+        return Schema(schema, schema_type)
     raise TypeError(f"expected a schema as str or Schema, got {type(schema).__name__}")
 
 
 class _Serde:
     """The configuration, the subject and the registry's schemas."""
 
-    _kind: ClassVar[str]
-    _format: ClassVar[str | None] = None
+    _schema_type: ClassVar[str]
+    _text_format: ClassVar[str | None] = None
     _options: ClassVar[Options]
     _associated: ClassVar[type] = AssociatedNameStrategy
 
@@ -191,16 +191,16 @@ class _Serde:
         metadata = self._conf["use.latest.with.metadata"]
         number = self._conf.get("use.schema.id")
         if number is not None:
-            schema = yield self._registry.get_schema(number, subject, self._format)
+            schema = yield self._registry.get_schema(number, subject, self._text_format)
             return (yield self._registry.lookup_schema(subject, schema, deleted=True))
         if metadata is not None:
             return (
                 yield self._registry.get_latest_with_metadata(
-                    subject, metadata, deleted=True, fmt=self._format
+                    subject, metadata, deleted=True, fmt=self._text_format
                 )
             )
         if self._conf["use.latest.version"]:
-            return (yield self._registry.get_latest_version(subject, self._format))
+            return (yield self._registry.get_latest_version(subject, self._text_format))
         return None
 
     def _parts(self, schema: Any, subject: str | None = None) -> Steps[Parts]:
@@ -356,7 +356,7 @@ class SerializerRules(_Serde):
         if key not in self._writers:
             self._writers[key] = yield from self._compile(schema, subject)
         write, indexes = self._writers[key]
-        schema_id = SchemaId(self._kind, registered.schema_id, registered.guid, indexes)
+        schema_id = SchemaId(self._schema_type, registered.schema_id, registered.guid, indexes)
         return _Target(write, schema_id, schema_id.id_to_bytes())
 
     def _complete(self, ctx: SerializationContext | None) -> Steps[Any]:
@@ -465,7 +465,7 @@ class DeserializerRules(_Serde):
         if not isinstance(data, bytes):
             data = memoryview(data).tobytes()
         if self._is_custom:
-            schema_id = SchemaId(self._kind)
+            schema_id = SchemaId(self._schema_type)
             rest = self._decode(data, ctx, schema_id)
             return schema_id, rest.read() if hasattr(rest, "read") else rest, 0
         if self._takes_header and ctx is not None and ctx.headers:
@@ -485,7 +485,7 @@ class DeserializerRules(_Serde):
             yield from self._prepare()
         schema_id = head
         if isinstance(head, bytes):
-            schema_id = SchemaId(self._kind)
+            schema_id = SchemaId(self._schema_type)
             schema_id.read(head)
         subject = latest = writer = None
         if ctx is not None:
@@ -494,9 +494,11 @@ class DeserializerRules(_Serde):
             if subject is not None:
                 latest = yield from self._latest(subject)
             if schema_id.id is not None:
-                writer = yield self._registry.get_schema(schema_id.id, subject, self._format)
+                writer = yield self._registry.get_schema(schema_id.id, subject, self._text_format)
             elif schema_id.guid is not None:
-                writer = yield self._registry.get_schema_by_guid(str(schema_id.guid), self._format)
+                writer = yield self._registry.get_schema_by_guid(
+                    str(schema_id.guid), self._text_format
+                )
             else:
                 raise SerializationError("the value has no schema id")
             if subject is None and ctx is not None and self._follows:

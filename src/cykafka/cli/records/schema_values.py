@@ -11,7 +11,7 @@ from uuid import UUID
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.plain_json import strict_json, to_json
 from cykafka.cli.terminal.failures import Failed
-from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import (
@@ -78,7 +78,7 @@ def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
             number, start = split_frame(data if header is None else header)
             if number not in files:
                 document = client.document_by_id(number)
-                _check_type(FORMS[document.form], "PROTOBUF")
+                _check_type(document.schema().schema_type, "PROTOBUF")
                 files[number] = ProtobufFile(document)
             file = files[number]
             indexes, start = split_indexes(data if header is None else header, start)
@@ -144,8 +144,7 @@ class _OneSchema:
         self._document = document
 
     def get_schema(self, *_: Any) -> Schema:
-        document = self._document
-        return Schema(document.text, FORMS[document.form], document.references)
+        return self._document.schema()
 
     def lookup_schema(self, subject: str, schema: Schema, **_: Any) -> RegisteredSchema:
         return RegisteredSchema(subject, None, self._document.id, None, schema)
