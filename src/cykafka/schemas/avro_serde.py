@@ -269,14 +269,8 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            client,
-            self.schema,
-            self.to_dict,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(client, self.schema, self.to_dict, *more)
 
 
 class AvroSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
@@ -307,15 +301,9 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            client,
-            self.schema,
-            self.from_dict,
-            self.return_record_name,
-            self.deserializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.deserializer_config, self.rule_config, self.rule_registry
+        names = self.return_record_name
+        return self._serde(client, self.schema, self.from_dict, names, *more)
 
     def set_return_record_name(self, return_record_name: bool) -> Self:
         """Set whether records of unions come with their names."""

@@ -258,15 +258,8 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self.schema,
-            client,
-            self.to_dict,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-            self.json_encode,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(self.schema, client, self.to_dict, *more, self.json_encode)
 
     def set_json_encode(self, json_encode: Callable[[Any], str | bytes]) -> Self:
         """Set the function that makes JSON of a value."""
@@ -302,15 +295,8 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self.schema,
-            self.from_dict,
-            client,
-            self.deserializer_config,
-            self.rule_config,
-            self.rule_registry,
-            self.json_decode,
-        )
+        more = self.deserializer_config, self.rule_config, self.rule_registry
+        return self._serde(self.schema, self.from_dict, client, *more, self.json_decode)
 
     def set_json_decode(self, json_decode: Callable[[bytes], Any]) -> Self:
         """Set the function that makes a value of JSON."""

@@ -298,13 +298,8 @@ class _SerializerBuilder(MessageTypeValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self._type(),
-            client,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(self._type(), client, *more)
 
 
 class ProtobufSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
@@ -333,13 +328,8 @@ class _DeserializerBuilder(MessageTypeValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self._type(),
-            self.deserializer_config,
-            client,
-            self.rule_config,
-            self.rule_registry,
-        )
+        config, rules = self.deserializer_config, (self.rule_config, self.rule_registry)
+        return self._serde(self._type(), config, client, *rules)
 
 
 class ProtobufDeserializerBuilder(_DeserializerBuilder, BlockingBuilder, DeserializerBuilder):
