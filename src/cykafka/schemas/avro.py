@@ -28,6 +28,7 @@ from cykafka.schemas.columns import (
     by_halves,
     check_fields,
     convert_rows,
+    read_each,
     replace_types,
     with_nulls,
 )
@@ -299,24 +300,14 @@ class AvroReader:
         value_of = written.value_reader(reader, has_names=self._named)
         words = f"the value does not fit the schema {document.id}"
 
-        def read_each(payloads: pa.BinaryArray) -> Rows:
-            # Decode each value separately: fastavro stops at the first bad one.
-            values, wrong = [], {}
-            for number, payload in enumerate(payloads.to_pylist()):
-                try:
-                    values.append(self._change(value_of(payload, 0)))
-                except EOFError:
-                    values.append(None)
-                    wrong[number] = f"{words}: it ends early"
-                except Exception as error:
-                    values.append(None)
-                    wrong[number] = f"{words}: {shorten_error(error)}"
+        def read_value(payload: bytes) -> Any:
+            try:
+                return self._change(value_of(payload, 0))
+            except EOFError:
+                raise ValueError("it ends early") from None
 
-            def convert(low: int, high: int) -> pa.Array:
-                return pa.array(values[low:high], self._made).cast(self.kind)
-
-            made, more = convert_rows(len(values), convert, self.kind, words)
-            return made, {**more, **wrong}
+        def read_slowly(payloads: pa.BinaryArray) -> Rows:
+            return read_each(payloads, read_value, self._made, self.kind, words)
 
         try:
             prepare = batch_reader(
@@ -328,14 +319,14 @@ class AvroReader:
                 self._default,
             )
         except (SlowError, RecursionError):
-            return read_each
+            return read_slowly
 
         def read(payloads: pa.BinaryArray) -> Rows:
             read_batch = prepare(payloads)
             return by_halves(
                 len(payloads),
                 lambda low, high: read_batch(low, high).cast(self.kind),
-                lambda low, high, _: read_each(payloads[low:high]),
+                lambda low, high, _: read_slowly(payloads[low:high]),
                 _FEW,
             )
 

@@ -104,11 +104,9 @@ class _Writes(SerializerRules):
     ) -> None:
         super().__init__(_avro_schema(schema_str), schema_registry_client, to_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            parsed = yield from self._parse(self._schema)
-            self._name = parsed.name
-        self._is_ready = True
+    def _read_schema(self) -> Steps[None]:
+        parsed = yield from self._parse(self._schema)
+        self._name = parsed.name
 
     def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
         parts = yield from self._parts(schema, subject)
@@ -183,10 +181,8 @@ class _Reads(DeserializerRules):
         self._own: AvroSchema | None = None
         super().__init__(_avro_schema(schema_str), schema_registry_client, from_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            self._own = yield from self._parse(self._schema)
-        self._is_ready = True
+    def _read_schema(self) -> Steps[None]:
+        self._own = yield from self._parse(self._schema)
 
     def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
         parts = yield from self._parts(schema, subject)

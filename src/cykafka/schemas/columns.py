@@ -26,6 +26,7 @@ __all__ = [
     "convert_rows",
     "join_bytes",
     "joined",
+    "read_each",
     "replace_types",
     "rows_of",
     "schema_ids",
@@ -158,6 +159,30 @@ def convert_rows(
         return pa.nulls(1, kind), {0: f"{words}: {shorten_error(error)}"}
 
     return by_halves(count, work, wrong) if count else (pa.nulls(0, kind), {})
+
+
+def read_each(
+    payloads: pa.BinaryArray, read: Callable[[bytes], Any], made: pa.DataType, kind: pa.DataType,
+    words: str,
+) -> Rows:  # fmt: skip
+    """Read payloads one by one, so that only the wrong ones have errors.
+
+    `read` returns a value of the type `made`, which becomes one of the type `kind`. The other
+    parameters are as for `convert_rows`.
+    """
+    values, wrong = [], {}
+    for number, payload in enumerate(payloads.to_pylist()):
+        try:
+            values.append(read(payload))
+        except Exception as error:
+            values.append(None)
+            wrong[number] = f"{words}: {shorten_error(error)}"
+
+    def convert(low: int, high: int) -> pa.Array:
+        return pa.array(values[low:high], made).cast(kind)
+
+    found, more = convert_rows(len(values), convert, kind, words)
+    return found, {**more, **wrong}
 
 
 def joined(parts: list[Rows]) -> Rows:

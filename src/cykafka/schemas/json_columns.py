@@ -12,9 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import Rows, by_halves, convert_rows, join_bytes, replace_types
+from cykafka.schemas.columns import (
+    Rows,
+    by_halves,
+    convert_rows,
+    join_bytes,
+    read_each,
+    replace_types,
+)
 from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import shorten_error
 
 __all__ = ["inferred_type", "json_reader", "to_json"]
 
@@ -65,31 +71,22 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
     is_object = pa.types.is_struct(kind)
     is_quick = change is _same and is_object
 
-    def read_each(payloads: pa.BinaryArray) -> Rows:
-        values, wrong = [], {}
-        for number, payload in enumerate(payloads.to_pylist()):
-            try:
-                value = json.loads(payload)
-                if is_object and not isinstance(value, dict):
-                    raise ValueError("it is not an object")
-                values.append(change(value))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                values.append(None)
-                wrong[number] = f"it is not JSON of the schema: {shorten_error(error)}"
+    def read_value(payload: bytes) -> Any:
+        value = json.loads(payload)
+        if is_object and not isinstance(value, dict):
+            raise ValueError("it is not an object")
+        return change(value)
 
-        def convert(low: int, high: int) -> pa.Array:
-            return pa.array(values[low:high], texts).cast(kind)
-
-        made, more = convert_rows(len(values), convert, kind, "it is of another type")
-        return made, {**more, **wrong}
+    def read_slowly(payloads: pa.BinaryArray) -> Rows:
+        return read_each(payloads, read_value, texts, kind, "it is not JSON of the schema")
 
     def read(payloads: pa.BinaryArray) -> Rows:
         if not is_quick:
-            return read_each(payloads)
+            return read_slowly(payloads)
         return by_halves(
             len(payloads),
             lambda low, high: _parsed(payloads[low:high], texts).cast(kind),
-            lambda low, high, _: read_each(payloads[low:high]),
+            lambda low, high, _: read_slowly(payloads[low:high]),
             _FEW,
         )
 

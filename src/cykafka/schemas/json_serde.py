@@ -80,14 +80,12 @@ class _Writes(SerializerRules):
         self._json_encode = json_encode
         super().__init__(schema_of(schema_str, "JSON"), schema_registry_client, to_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            try:
-                self._name = title_of(self._schema.schema_str)
-            except (ValueError, RecursionError) as error:
-                raise UnfitError(f"the schema is not JSON: {error}") from error
+    def _read_schema(self) -> Steps[None]:
         yield from ()
-        self._is_ready = True
+        try:
+            self._name = title_of(self._schema.schema_str)
+        except (ValueError, RecursionError) as error:
+            raise UnfitError(f"the schema is not JSON: {error}") from error
 
     def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
         encode: Callable[[Any], Any] = self._json_encode or _dumps
@@ -177,11 +175,10 @@ class _Reads(DeserializerRules):
         self._own: Any = None
         super().__init__(schema, schema_registry_client, from_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None and self._conf["validate"]:
+    def _read_schema(self) -> Steps[None]:
+        if self._conf["validate"]:
             parts = yield from self._parts(self._schema)
             self._own = validator_for(self._schema.schema_str, parts)
-        self._is_ready = True
 
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None

@@ -16,6 +16,7 @@ from cykafka.schemas.columns import (
     check_fields,
     convert_rows,
     join_bytes,
+    read_each,
     replace_types,
     with_nulls,
     without_head,
@@ -24,7 +25,6 @@ from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
 from cykafka.schemas.protobuf_files import ProtobufFile
-from cykafka.serialization import SerializationError
 
 __all__ = ["ProtobufReader", "ProtobufWriter"]
 
@@ -141,14 +141,8 @@ class ProtobufReader:
             if starts == [b"\0"] and written.name_of(FIRST_MESSAGE) == name:
                 payloads = without_head(payloads, 1)
             else:
-                found = []
-                for number, payload in enumerate(payloads.to_pylist()):
-                    try:
-                        found.append(content(payload))
-                    except (ValueError, SerializationError) as error:
-                        found.append(b"")
-                        wrong[number] = f"{words}: {error}"
-                payloads = pa.array(found, pa.binary())
+                found, wrong = read_each(payloads, content, pa.binary(), pa.binary(), words)
+                payloads = found.fill_null(b"")
             sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
             for number in map(int, (sizes > _SHALLOW).nonzero()[0]):
                 try:

@@ -208,9 +208,13 @@ class _Serde:
         return collect_parts(self._registry, schema, subject)
 
     def _prepare(self) -> Steps[None]:
+        if self._schema is not None:
+            yield from self._read_schema()
+        self._is_ready = True
+
+    def _read_schema(self) -> Steps[None]:
         """Read the schema of the configuration."""
         yield from ()
-        self._is_ready = True
 
     def own_schema_registry_client(self) -> None:
         """Let `close()` close the registry's client."""
