@@ -26,7 +26,7 @@ from cykafka.schemas.avro_schema import AvroSchema, without_logical_types
 from cykafka.schemas.columns import (
     Rows,
     by_halves,
-    check_fields,
+    check_type,
     convert_rows,
     read_each,
     replace_types,
@@ -417,11 +417,7 @@ class AvroWriter:
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
-        check_fields(kind, self.kind)
-        try:
-            pa.nulls(0, kind).cast(_of_both(kind, self._made))
-        except pa.ArrowException as error:
-            raise UnfitError(shorten_error(error)) from None
+        check_type(kind, self.kind, _of_both(kind, self._made))
         if missing := sorted(_missing(kind, self._needed)):
             raise UnfitError(f"the value has no field {', '.join(missing)}")
 

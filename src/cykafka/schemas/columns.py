@@ -22,10 +22,9 @@ __all__ = [
     "Results",
     "Rows",
     "by_halves",
-    "check_fields",
+    "check_type",
     "convert_rows",
     "join_bytes",
-    "joined",
     "read_each",
     "replace_types",
     "rows_of",
@@ -137,7 +136,7 @@ def by_halves(
         middle = (low + high) // 2
         return [*made(low, middle), *made(middle, high)]
 
-    return joined(made(0, count))
+    return _joined(made(0, count))
 
 
 def convert_rows(
@@ -185,7 +184,7 @@ def read_each(
     return found, {**more, **wrong}
 
 
-def joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[Rows]) -> Rows:
     """Return the results for consecutive rows as one."""
     if len(parts) == 1:
         return parts[0]
@@ -220,14 +219,23 @@ def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> 
     return others.get(kind, kind)
 
 
-def check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
+def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:
+    """Raise UnfitError for a type with fields that the known type lacks, or without a cast."""
+    _check_fields(given, known)
+    try:
+        pa.nulls(0, given).cast(made)
+    except pa.ArrowException as error:
+        raise UnfitError(shorten_error(error)) from None
+
+
+def _check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
     """Raise UnfitError if a type has fields that the known type lacks; a cast would drop them."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
         for field in given:
             if known.get_field_index(field.name) < 0:
                 raise UnfitError(f"the schema has no field {place}{field.name}")
-            check_fields(field.type, known.field(field.name).type, f"{place}{field.name}.")
+            _check_fields(field.type, known.field(field.name).type, f"{place}{field.name}.")
     elif pa.types.is_list(given) and pa.types.is_list(known):
-        check_fields(given.value_type, known.value_type, place)
+        _check_fields(given.value_type, known.value_type, place)
     elif pa.types.is_map(given) and pa.types.is_map(known):
-        check_fields(given.item_type, known.item_type, place)
+        _check_fields(given.item_type, known.item_type, place)

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cykafka.schemas.columns import (
     Rows,
-    check_fields,
+    check_type,
     convert_rows,
     join_bytes,
     read_each,
@@ -216,11 +216,7 @@ class ProtobufWriter:
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
-        check_fields(kind, self.kind)
-        try:
-            pa.nulls(0, kind).cast(self._own)
-        except pa.ArrowException as error:
-            raise UnfitError(shorten_error(error)) from None
+        check_type(kind, self.kind, self._own)
 
     def write(self, values: pa.Array) -> Rows:
         """Encode values; null stays null."""
