@@ -87,6 +87,7 @@ def _to_bytes(value: Any) -> bytes:
 
 class _Writes(SerializerRules):
     _schema_type = "AVRO"
+    _parser = AvroSchema
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate.strict": ("bool", False),
@@ -107,10 +108,6 @@ class _Writes(SerializerRules):
     def _read_schema(self) -> Steps[None]:
         parsed = yield from self._parse(self._schema)
         self._name = parsed.name
-
-    def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
-        parts = yield from self._parts(schema, subject)
-        return AvroSchema(schema.schema_str, parts)
 
     def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
         parsed = yield from self._parse(schema, subject)
@@ -163,6 +160,7 @@ class AsyncAvroSerializer(_Writes, AsyncBaseSerializer):
 
 class _Reads(DeserializerRules):
     _schema_type = "AVRO"
+    _parser = AvroSchema
     _options = DESERIALIZER_OPTIONS
 
     def __init__(
@@ -184,16 +182,12 @@ class _Reads(DeserializerRules):
     def _read_schema(self) -> Steps[None]:
         self._own = yield from self._parse(self._schema)
 
-    def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
-        parts = yield from self._parts(schema, subject)
-        return AvroSchema(schema.schema_str, parts)
-
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
     ) -> Steps[Read]:
         if writer is None:
             raise UnfitError("AvroDeserializer needs a registry's client")
-        written = yield from self._parse(writer, subject)
+        written: AvroSchema = yield from self._parse(writer, subject)
         wanted = self._own
         if reader is not None:
             wanted = yield from self._parse(reader, subject)

@@ -15,7 +15,7 @@ from cykafka.schemas.column_decoder import ColumnDecoder, Registry
 from cykafka.schemas.columns import convert_rows, join_bytes
 from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError, is_subject
 from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, frame_id
+from cykafka.schemas.framing import frame_id, header_name
 from cykafka.schemas.schema import Schema
 from cykafka.serialization import SerializationError
 
@@ -23,7 +23,6 @@ __all__ = ["decode_batch", "encode_table"]
 
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
-_HEADERS = {"key": KEY_SCHEMA_ID, "value": VALUE_SCHEMA_ID}
 
 
 def decode_batch(
@@ -136,7 +135,7 @@ def _decoded(
         )
     if client is None and format != "json":
         raise ValueError(f"{name}: the format {format} needs a client of Schema Registry")
-    headers = batch.header(_HEADERS[name]) if hasattr(batch, "header") else ()
+    headers = batch.header(header_name(name)) if hasattr(batch, "header") else ()
     decoder = ColumnDecoder(client, values, name, format, headers)
     if schema is None:
         document, message = decoder.newest_document(), ""

@@ -62,6 +62,7 @@ def _check(validator: Any, value: Any) -> None:
 
 class _Writes(SerializerRules):
     _schema_type = "JSON"
+    _parser = staticmethod(validator_for)
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate": ("bool", True),
@@ -91,8 +92,7 @@ class _Writes(SerializerRules):
         encode: Callable[[Any], Any] = self._json_encode or _dumps
         validator = None
         if self._conf["validate"]:
-            parts = yield from self._parts(schema, subject)
-            validator = validator_for(schema.schema_str, parts)
+            validator = yield from self._parse(schema, subject)
 
         def write(value: Any) -> bytes:
             data = encode(value)
@@ -151,6 +151,7 @@ class AsyncJSONSerializer(_Writes, AsyncBaseSerializer):
 
 class _Reads(DeserializerRules):
     _schema_type = "JSON"
+    _parser = staticmethod(validator_for)
     _options: ClassVar[Options] = {
         **DESERIALIZER_OPTIONS,
         "validate": ("bool", True),
@@ -177,8 +178,7 @@ class _Reads(DeserializerRules):
 
     def _read_schema(self) -> Steps[None]:
         if self._conf["validate"]:
-            parts = yield from self._parts(self._schema)
-            self._own = validator_for(self._schema.schema_str, parts)
+            self._own = yield from self._parse(self._schema)
 
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
@@ -188,9 +188,7 @@ class _Reads(DeserializerRules):
             return lambda data, start: decode(data[start:])
         validator = self._own
         if validator is None or reader is not None:
-            schema = reader or writer
-            parts = yield from self._parts(schema, subject)
-            validator = validator_for(schema.schema_str, parts)
+            validator = yield from self._parse(reader or writer, subject)
 
         def read(data: bytes, start: int) -> Any:
             value = decode(data[start:])

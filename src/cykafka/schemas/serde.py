@@ -52,7 +52,6 @@ __all__ = [
     "BaseSerializer",
     "DeserializerRules",
     "Options",
-    "Parts",
     "Read",
     "SerializerRules",
     "UnfitValueError",
@@ -65,8 +64,6 @@ __all__ = [
 Options: TypeAlias = dict[str, tuple[str, Any]]
 # Writes a value without its frame.
 Write: TypeAlias = Callable[[Any], bytes]
-# The names and texts of schemas that a schema refers to.
-Parts: TypeAlias = tuple[tuple[str, str], ...]
 # Reads a value that begins at an offset in the bytes.
 Read: TypeAlias = Callable[[bytes, int], Any]
 
@@ -133,6 +130,7 @@ class _Serde:
     """The configuration, the subject and the registry's schemas."""
 
     _schema_type: ClassVar[str]
+    _parser: ClassVar[Any]
     _text_format: ClassVar[str | None] = None
     _options: ClassVar[Options]
     _associated: ClassVar[type] = AssociatedNameStrategy
@@ -203,9 +201,10 @@ class _Serde:
             return (yield self._registry.get_latest_version(subject, self._text_format))
         return None
 
-    def _parts(self, schema: Any, subject: str | None = None) -> Steps[Parts]:
-        """Return the names and texts of all referenced schemas, each after those it needs."""
-        return collect_parts(self._registry, schema, subject)
+    def _parse(self, schema: Any, subject: str | None = None) -> Steps[Any]:
+        """Return what `_parser` makes of a schema and all schemas that it refers to."""
+        parts = yield from collect_parts(self._registry, schema, subject)
+        return self._parser(schema.schema_str, parts)
 
     def _prepare(self) -> Steps[None]:
         if self._schema is not None:

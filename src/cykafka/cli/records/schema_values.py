@@ -159,17 +159,17 @@ class _Schemas:
     Parameters
     ----------
     client : SchemaRegistryClient or _OneSchema
-    kind : str
+    schema_type : str
         The type, such as AVRO.
     change : callable, optional
         Returns the changed schema.
     """
 
     def __init__(
-        self, client: Any, kind: str, change: Callable[[Schema], Schema] | None = None
+        self, client: Any, schema_type: str, change: Callable[[Schema], Schema] | None = None
     ) -> None:
         self._client = client
-        self._kind = kind
+        self._schema_type = schema_type
         self._change = change
 
     def get_schema(self, *arguments: Any) -> Schema:
@@ -187,7 +187,7 @@ class _Schemas:
         return found
 
     def _changed(self, schema: Schema) -> Schema:
-        _check_type(schema.schema_type, self._kind)
+        _check_type(schema.schema_type, self._schema_type)
         return schema if self._change is None else self._change(schema)
 
 
