@@ -7,7 +7,7 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from cykafka.schemas.columns import (
     by_halves,
     check_type,
     convert_rows,
+    missing_fields,
     read_each,
     replace_types,
     with_nulls,
@@ -418,7 +419,9 @@ class AvroWriter:
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
         check_type(kind, self.kind, _of_both(kind, self._made))
-        if missing := sorted(_missing(kind, self._needed)):
+        fields = missing_fields(kind, self._needed)
+        missing = sorted(path for path, field in fields if not field.nullable)  # has no default
+        if missing:
             raise UnfitError(f"the value has no field {', '.join(missing)}")
 
     def write(self, values: pa.Array) -> Rows:
@@ -476,22 +479,6 @@ class AvroWriter:
     def _default(self, schema: Any, value: Any) -> pa.Array:
         kind, read, _ = _Types(self._schema.named).of(schema)
         return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
-
-
-def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterator[str]:
-    """Yield the fields without a default that a type lacks."""
-    if pa.types.is_struct(given) and pa.types.is_struct(needed):
-        for field in needed:
-            if given.get_field_index(field.name) >= 0:
-                yield from _missing(
-                    given.field(field.name).type, field.type, f"{place}{field.name}."
-                )
-            elif not field.nullable:
-                yield place + field.name
-    elif pa.types.is_list(given) and pa.types.is_list(needed):
-        yield from _missing(given.value_type, needed.value_type, place)
-    elif pa.types.is_map(given) and pa.types.is_map(needed):
-        yield from _missing(given.item_type, needed.item_type, place)
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:

@@ -5,7 +5,7 @@ A value begins with a zero byte and the schema's id in four bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "check_type",
     "convert_rows",
     "join_bytes",
+    "missing_fields",
     "read_each",
     "replace_types",
     "rows_of",
@@ -221,21 +222,27 @@ def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> 
 
 def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:
     """Raise UnfitError for a type with fields that the known type lacks, or without a cast."""
-    _check_fields(given, known)
+    for place, _ in missing_fields(known, given):  # a cast would drop the field
+        raise UnfitError(f"the schema has no field {place}")
     try:
         pa.nulls(0, given).cast(made)
     except pa.ArrowException as error:
         raise UnfitError(shorten_error(error)) from None
 
 
-def _check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
-    """Raise UnfitError if a type has fields that the known type lacks; a cast would drop them."""
-    if pa.types.is_struct(given) and pa.types.is_struct(known):
-        for field in given:
-            if known.get_field_index(field.name) < 0:
-                raise UnfitError(f"the schema has no field {place}{field.name}")
-            _check_fields(field.type, known.field(field.name).type, f"{place}{field.name}.")
-    elif pa.types.is_list(given) and pa.types.is_list(known):
-        _check_fields(given.value_type, known.value_type, place)
-    elif pa.types.is_map(given) and pa.types.is_map(known):
-        _check_fields(given.item_type, known.item_type, place)
+def missing_fields(
+    given: pa.DataType, needed: pa.DataType, place: str = ""
+) -> Iterator[tuple[str, pa.Field]]:
+    """Yield the needed fields that a type lacks, each with its path."""
+    if pa.types.is_struct(given) and pa.types.is_struct(needed):
+        for field in needed:
+            path = place + field.name
+            if given.get_field_index(field.name) < 0:
+                yield path, field
+            else:
+                of_given = given.field(field.name).type
+                yield from missing_fields(of_given, field.type, f"{path}.")
+    elif pa.types.is_list(given) and pa.types.is_list(needed):
+        yield from missing_fields(given.value_type, needed.value_type, place)
+    elif pa.types.is_map(given) and pa.types.is_map(needed):
+        yield from missing_fields(given.item_type, needed.item_type, place)

@@ -27,11 +27,17 @@ def resolve_references(document: Document) -> dict[str, Any]:
     return found
 
 
-def _fault(validator: Any, payload: bytes) -> str | None:
-    try:
-        return fault_of(validator, loads(payload))
-    except (ValueError, RecursionError) as error:
-        return f"it is not JSON: {shorten_error(error)}"
+def _faults(validator: Any, values: pa.BinaryArray) -> dict[int, str]:
+    """Return why values do not fit, by row number. Null fits."""
+    found = {}
+    for number, value in enumerate(values.to_pylist()):
+        try:
+            fault = None if value is None else fault_of(validator, loads(value))
+        except (ValueError, RecursionError) as error:
+            fault = f"it is not JSON: {shorten_error(error)}"
+        if fault:
+            found[number] = fault
+    return found
 
 
 class JsonReader:
@@ -51,9 +57,8 @@ class JsonReader:
         words = f"the value does not fit the schema {document.id}"
 
         def read(payloads: pa.BinaryArray) -> Rows:
-            faults = (_fault(validator, payload) for payload in payloads.to_pylist())
-            wrong = {number: f"{words}: {fault}" for number, fault in enumerate(faults) if fault}
-            return payloads, wrong
+            faults = _faults(validator, payloads).items()
+            return payloads, {number: f"{words}: {fault}" for number, fault in faults}
 
         return read
 
@@ -118,9 +123,4 @@ class JsonWriter:
 
     def write(self, values: pa.Array) -> Rows:
         """Check and return the values; null stays null."""
-        wrong = {}
-        for number, value in enumerate(values.to_pylist()):
-            fault = None if value is None else _fault(self._validator, value)
-            if fault:
-                wrong[number] = fault
-        return values, wrong
+        return values, _faults(self._validator, values)
