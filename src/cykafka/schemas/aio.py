@@ -18,25 +18,16 @@ _Value = TypeVar("_Value")
 
 def _awaited(
     method: Callable[Concatenate[SchemaRegistryClient, _Arguments], _Value],
+    *,
+    in_thread: bool = False,
 ) -> Callable[Concatenate[AsyncSchemaRegistryClient, _Arguments], Coroutine[Any, Any, _Value]]:
     @functools.wraps(method)
     async def call(
         self: AsyncSchemaRegistryClient, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Value:
+        if in_thread:  # the work would block the event loop, even if all schemas are known
+            return await asyncio.to_thread(method, self._client, *args, **kwargs)
         return await self.run(method, *args, **kwargs)
-
-    return call
-
-
-def _in_thread(
-    method: Callable[Concatenate[SchemaRegistryClient, _Arguments], _Value],
-) -> Callable[Concatenate[AsyncSchemaRegistryClient, _Arguments], Coroutine[Any, Any, _Value]]:
-    # The work would block the event loop, even if all schemas are known.
-    @functools.wraps(method)
-    async def call(
-        self: AsyncSchemaRegistryClient, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
-    ) -> _Value:
-        return await asyncio.to_thread(method, self._client, *args, **kwargs)
 
     return call
 
@@ -150,5 +141,5 @@ class AsyncSchemaRegistryClient:
     document_by_id = _awaited(SchemaRegistryClient.document_by_id)
     document_by_version = _awaited(SchemaRegistryClient.document_by_version)
     document = _awaited(SchemaRegistryClient.document)
-    decode_batch = _in_thread(SchemaRegistryClient.decode_batch)
-    encode_table = _in_thread(SchemaRegistryClient.encode_table)
+    decode_batch = _awaited(SchemaRegistryClient.decode_batch, in_thread=True)
+    encode_table = _awaited(SchemaRegistryClient.encode_table, in_thread=True)

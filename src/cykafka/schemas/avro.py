@@ -7,7 +7,7 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -26,8 +26,10 @@ from cykafka.schemas.avro_schema import AvroSchema, without_logical_types
 from cykafka.schemas.columns import (
     Rows,
     by_halves,
-    check_fields,
-    each_or_all,
+    check_type,
+    convert_rows,
+    missing_fields,
+    read_each,
     replace_types,
     with_nulls,
 )
@@ -299,24 +301,14 @@ class AvroReader:
         value_of = written.value_reader(reader, has_names=self._named)
         words = f"the value does not fit the schema {document.id}"
 
-        def read_each(payloads: pa.BinaryArray) -> Rows:
-            # Decode each value separately: fastavro stops at the first bad one.
-            values, wrong = [], {}
-            for number, payload in enumerate(payloads.to_pylist()):
-                try:
-                    values.append(self._change(value_of(payload, 0)))
-                except EOFError:
-                    values.append(None)
-                    wrong[number] = f"{words}: it ends early"
-                except Exception as error:
-                    values.append(None)
-                    wrong[number] = f"{words}: {shorten_error(error)}"
+        def read_value(payload: bytes) -> Any:
+            try:
+                return self._change(value_of(payload, 0))
+            except EOFError:
+                raise ValueError("it ends early") from None
 
-            def convert(low: int, high: int) -> pa.Array:
-                return pa.array(values[low:high], self._made).cast(self.kind)
-
-            made, more = each_or_all(len(values), convert, self.kind, words)
-            return made, {**more, **wrong}
+        def read_slowly(payloads: pa.BinaryArray) -> Rows:
+            return read_each(payloads, read_value, self._made, self.kind, words)
 
         try:
             prepare = batch_reader(
@@ -328,14 +320,14 @@ class AvroReader:
                 self._default,
             )
         except (SlowError, RecursionError):
-            return read_each
+            return read_slowly
 
         def read(payloads: pa.BinaryArray) -> Rows:
             read_batch = prepare(payloads)
             return by_halves(
                 len(payloads),
                 lambda low, high: read_batch(low, high).cast(self.kind),
-                lambda low, high, _: read_each(payloads[low:high]),
+                lambda low, high, _: read_slowly(payloads[low:high]),
                 _FEW,
             )
 
@@ -426,12 +418,10 @@ class AvroWriter:
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
-        check_fields(kind, self.kind)
-        try:
-            pa.nulls(0, kind).cast(_of_both(kind, self._made))
-        except pa.ArrowException as error:
-            raise UnfitError(shorten_error(error)) from None
-        if missing := sorted(_missing(kind, self._needed)):
+        check_type(kind, self.kind, _of_both(kind, self._made))
+        fields = missing_fields(kind, self._needed)
+        missing = sorted(path for path, field in fields if not field.nullable)  # has no default
+        if missing:
             raise UnfitError(f"the value has no field {', '.join(missing)}")
 
     def write(self, values: pa.Array) -> Rows:
@@ -451,7 +441,7 @@ class AvroWriter:
             def convert_part(first: int, last: int) -> pa.Array:
                 return convert(low + first, low + last)
 
-            cast, wrong = each_or_all(high - low, convert_part, numbers, "it is of another type")
+            cast, wrong = convert_rows(high - low, convert_part, numbers, "it is of another type")
             return self._write_each(cast, wrong)
 
         write_batch = self._batch_writer(numbers) if has_threads() else None
@@ -489,22 +479,6 @@ class AvroWriter:
     def _default(self, schema: Any, value: Any) -> pa.Array:
         kind, read, _ = _Types(self._schema.named).of(schema)
         return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
-
-
-def _missing(given: pa.DataType, needed: pa.DataType, place: str = "") -> Iterator[str]:
-    """Yield the fields without a default that a type lacks."""
-    if pa.types.is_struct(given) and pa.types.is_struct(needed):
-        for field in needed:
-            if given.get_field_index(field.name) >= 0:
-                yield from _missing(
-                    given.field(field.name).type, field.type, f"{place}{field.name}."
-                )
-            elif not field.nullable:
-                yield place + field.name
-    elif pa.types.is_list(given) and pa.types.is_list(needed):
-        yield from _missing(given.value_type, needed.value_type, place)
-    elif pa.types.is_map(given) and pa.types.is_map(needed):
-        yield from _missing(given.item_type, needed.item_type, place)
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
+from cykafka.schemas.columns import join_bytes
 from cykafka.schemas.faults import is_fault
 
 __all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "has_threads"]
@@ -95,10 +96,9 @@ def batch_reader(
         if not is_fault(error):
             raise
         raise SlowError(str(error)) from None
-    guard, empty = pa.scalar(_GUARD, pa.binary()), pa.scalar(b"", pa.binary())
 
     def prepare(payloads: pa.BinaryArray) -> Callable[[int, int], pa.Array]:
-        guarded = pc.binary_join_element_wise(payloads, guard, empty).to_pylist()
+        guarded = join_bytes(payloads, _GUARD).to_pylist()
 
         def read(low: int, high: int) -> pa.Array:
             part = guarded if high - low == len(guarded) else guarded[low:high]
@@ -285,18 +285,7 @@ class _Reading:
                 parts.append(pa.array([value], of.type))
             else:
                 raise SlowError("a field without a default")
-        fields = list(kind)
-
-        def convert(values: pa.Array) -> pa.Array:
-            columns = [
-                _repeated(part, len(values))
-                if isinstance(part, pa.Array)
-                else part[1](values.field(part[0]))
-                for part in parts
-            ]
-            return pa.StructArray.from_arrays(columns, fields=fields, mask=_mask(values))
-
-        return convert
+        return _struct(parts, fields=list(kind))
 
     def _union(self, written: list[Any], reads: list[Any], kind: pa.DataType) -> _Convert:
         if not pa.types.is_struct(kind) or len(written) != len(reads):
@@ -340,16 +329,25 @@ def _mask(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
 
 
-def _repeated(one: pa.Array, count: int) -> pa.Array:
-    return one.take(pa.array(np.zeros(count, np.int64)))
+def _struct(parts: list[tuple[int, _Convert] | pa.Array], **names: list[Any]) -> _Convert:
+    """Return the conversion of structs. A part is a field's place and conversion, or a default."""
 
-
-def _list(item: _Convert, kind: pa.ListType) -> _Convert:
     def convert(values: pa.Array) -> pa.Array:
-        items = item(values.values)
-        return pa.ListArray.from_arrays(values.offsets, items, type=kind, mask=_mask(values))
+        columns = [
+            part.take(pa.array(np.zeros(len(values), np.int64)))
+            if isinstance(part, pa.Array)
+            else part[1](values.field(part[0]))
+            for part in parts
+        ]
+        return pa.StructArray.from_arrays(columns, mask=_mask(values), **names)
 
     return convert
+
+
+def _list(item: _Convert, kind: pa.ListType | None = None) -> _Convert:
+    return lambda values: pa.ListArray.from_arrays(
+        values.offsets, item(values.values), type=kind, mask=_mask(values)
+    )
 
 
 def _map(item: _Convert, kind: pa.MapType) -> _Convert:
@@ -471,7 +469,7 @@ class _Writing:
             return self._record(schema["fields"], kind)
         if name == "array" and pa.types.is_list(kind):
             check, item = self.of(schema["items"], kind.value_type)
-            return lambda values: check(values.flatten()), _plain_list(item)
+            return lambda values: check(values.flatten()), _list(item)
         if name == "map" and pa.types.is_map(kind):
             check, item = self.of(schema["values"], kind.item_type)
             return _map_check(check), _plain_map(item)
@@ -496,33 +494,25 @@ class _Writing:
     def _record(
         self, fields: list[Any], kind: pa.StructType
     ) -> tuple[Callable[[pa.Array], None], _Convert]:
-        parts: list[tuple[int, Callable[[pa.Array], None], _Convert] | pa.Array] = []
+        checks: list[tuple[int, Callable[[pa.Array], None]]] = []
+        parts: list[tuple[int, _Convert] | pa.Array] = []
         for field in fields:
             place = kind.get_field_index(field["name"])
             if place >= 0:
-                parts.append((place, *self.of(field["type"], kind.field(place).type)))
+                of_field, convert = self.of(field["type"], kind.field(place).type)
+                checks.append((place, of_field))
+                parts.append((place, convert))
             elif "default" in field:
                 one = self._defaults(field["type"], field["default"])
                 parts.append(self.of(field["type"], one.type)[1](one))
             else:
                 raise SlowError("a field without a default")
-        names = [f"f{number}" for number in range(len(fields))]
 
         def check(values: pa.Array) -> None:
-            for part in parts:
-                if not isinstance(part, pa.Array):
-                    part[1](values.field(part[0]))
+            for place, of_field in checks:
+                of_field(values.field(place))
 
-        def convert(values: pa.Array) -> pa.Array:
-            columns = [
-                _repeated(part, len(values))
-                if isinstance(part, pa.Array)
-                else part[2](values.field(part[0]))
-                for part in parts
-            ]
-            return pa.StructArray.from_arrays(columns, names, mask=_mask(values))
-
-        return check, convert
+        return check, _struct(parts, names=[f"f{number}" for number in range(len(fields))])
 
     def _union(
         self, branches: list[Any], kind: pa.DataType
@@ -590,12 +580,6 @@ def _map_check(check: Callable[[pa.Array], None]) -> Callable[[pa.Array], None]:
         check(values.items[first:last])
 
     return of_map
-
-
-def _plain_list(item: _Convert) -> _Convert:
-    return lambda values: pa.ListArray.from_arrays(
-        values.offsets, item(values.values), mask=_mask(values)
-    )
 
 
 def _plain_map(item: _Convert) -> _Convert:

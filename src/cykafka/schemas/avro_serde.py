@@ -86,7 +86,8 @@ def _to_bytes(value: Any) -> bytes:
 
 
 class _Writes(SerializerRules):
-    _kind = "AVRO"
+    _schema_type = "AVRO"
+    _parser = AvroSchema
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate.strict": ("bool", False),
@@ -104,15 +105,9 @@ class _Writes(SerializerRules):
     ) -> None:
         super().__init__(_avro_schema(schema_str), schema_registry_client, to_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            parsed = yield from self._parse(self._schema)
-            self._name = parsed.name
-        self._is_ready = True
-
-    def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
-        parts = yield from self._parts(schema, subject)
-        return AvroSchema(schema.schema_str, parts)
+    def _read_schema(self) -> Steps[None]:
+        parsed = yield from self._parse(self._schema)
+        self._name = parsed.name
 
     def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
         parsed = yield from self._parse(schema, subject)
@@ -164,7 +159,8 @@ class AsyncAvroSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "AVRO"
+    _schema_type = "AVRO"
+    _parser = AvroSchema
     _options = DESERIALIZER_OPTIONS
 
     def __init__(
@@ -183,21 +179,15 @@ class _Reads(DeserializerRules):
         self._own: AvroSchema | None = None
         super().__init__(_avro_schema(schema_str), schema_registry_client, from_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            self._own = yield from self._parse(self._schema)
-        self._is_ready = True
-
-    def _parse(self, schema: Any, subject: str | None = None) -> Steps[AvroSchema]:
-        parts = yield from self._parts(schema, subject)
-        return AvroSchema(schema.schema_str, parts)
+    def _read_schema(self) -> Steps[None]:
+        self._own = yield from self._parse(self._schema)
 
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
     ) -> Steps[Read]:
         if writer is None:
             raise UnfitError("AvroDeserializer needs a registry's client")
-        written = yield from self._parse(writer, subject)
+        written: AvroSchema = yield from self._parse(writer, subject)
         wanted = self._own
         if reader is not None:
             wanted = yield from self._parse(reader, subject)
@@ -269,14 +259,8 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            client,
-            self.schema,
-            self.to_dict,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(client, self.schema, self.to_dict, *more)
 
 
 class AvroSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
@@ -307,15 +291,9 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            client,
-            self.schema,
-            self.from_dict,
-            self.return_record_name,
-            self.deserializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.deserializer_config, self.rule_config, self.rule_registry
+        names = self.return_record_name
+        return self._serde(client, self.schema, self.from_dict, names, *more)
 
     def set_return_record_name(self, return_record_name: bool) -> Self:
         """Set whether records of unions come with their names."""

@@ -3,67 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias
-from uuid import UUID
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.columns import (
-    NO_ID,
-    NULL,
-    Results,
-    Rows,
-    each_or_all,
-    rows_of,
-    schema_ids,
-    without_head,
+from cykafka.schemas.column_decoder import ColumnDecoder, Registry
+from cykafka.schemas.columns import convert_rows, join_bytes
+from cykafka.schemas.document import (
+    SCHEMA_TYPES,
+    Document,
+    UnfitError,
+    is_proto_text,
+    is_subject,
 )
-from cykafka.schemas.document import FORMS, Document, UnfitError, is_proto_text, is_subject
-from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import (
-    ID_BYTES,
-    KEY_SCHEMA_ID,
-    VALUE_SCHEMA_ID,
-    frame_id,
-    split_frame,
-)
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.framing import frame_id, header_name
+from cykafka.schemas.schema import Schema
 from cykafka.serialization import SerializationError
 
-__all__ = ["Registry", "decode_batch", "encode_table"]
+__all__ = ["decode_batch", "encode_table"]
 
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
-_MOST_SCHEMAS = 1000
-_HEADERS = {"key": KEY_SCHEMA_ID, "value": VALUE_SCHEMA_ID}
-_NOTHING = pa.scalar(b"", pa.binary())
-_NOT_WIRE = (
-    "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
-    "id of a schema"
-)
-
-# A schema's id, the numbers of the rows that were written with it, and their values without it.
-_Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]
-
-
-class Registry(Protocol):
-    """The methods of a `SchemaRegistryClient` that batches need."""
-
-    def document_by_id(self, schema_id: int | UUID) -> Document: ...
-    def document_by_version(
-        self, subject_name: str, version: int | Literal["latest"] = "latest"
-    ) -> Document: ...
-    def document(
-        self, schema: Schema, id: int | None = None, subject_name: str | None = None
-    ) -> Document: ...
-    def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
 
 
 def decode_batch(
@@ -154,185 +119,71 @@ def _decoded(
     batch: Any,
     column: pa.ChunkedArray,
     name: str,
-    form: str,
+    format: str,
     schema: Schema | str | None,
 ) -> tuple[pa.Array, pa.Array]:
     """Return a column's values, and the error of each row."""
-    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    values = whole.cast(pa.binary())
-    if form == "bytes":
+    chunk = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    values = chunk.cast(pa.binary())
+    if format == "bytes":
         return values, pa.nulls(len(values), pa.string())
-    if form == "string":
-        made, wrong = _texts(values)
-        errors: list[str | None] = [None] * len(values)
-        for row, words in wrong.items():
-            errors[row] = f"the {name} {words}"
-        return made, pa.array(errors, pa.string())
-    if form not in FORMS:
-        raise ValueError(f"{name}: expected {', '.join(FORMS)}, string or bytes, got {form!r}")
-    if client is None and form != "json":
-        raise ValueError(f"{name}: the format {form} needs a client of Schema Registry")
-    return _Decoding(client, batch, values, name, form).decode(schema)
+    if format == "string":
+        made, wrong = convert_rows(
+            len(values),
+            lambda low, high: values[low:high].cast(pa.string()),
+            pa.string(),
+            f"the {name} is not UTF-8",
+        )
+        return made, pa.array(map(wrong.get, range(len(values))), pa.string())
+    if format not in SCHEMA_TYPES:
+        raise ValueError(
+            f"{name}: expected {', '.join(SCHEMA_TYPES)}, string or bytes, got {format!r}"
+        )
+    if client is None and format != "json":
+        raise ValueError(f"{name}: the format {format} needs a client of Schema Registry")
+    headers = batch.header(header_name(name)) if hasattr(batch, "header") else ()
+    decoder = ColumnDecoder(client, values, name, format, headers)
+    if schema is None:
+        document, message = decoder.newest_document(), ""
+    else:
+        document, message = _reader_schema(client, schema, format)
+    if format == "json":
+        reader = _json_reader(document, decoder)
+    else:
+        reader = document and reader_for(format, document, message)
+    return decoder.decode(reader, allows_bare=format == "json").columns()
 
 
-def _texts(values: pa.BinaryArray) -> Rows:
-    def work(low: int, high: int) -> pa.Array:
-        return values[low:high].cast(pa.string())
-
-    return each_or_all(len(values), work, pa.string(), "is not UTF-8")
-
-
-class _Decoding:
-    """Decodes one column of a batch.
-
-    Parameters
-    ----------
-    client, batch
-        As for `decode_batch`.
-    values : pa.BinaryArray
-    name : str
-        key or value.
-    form : str
-        A key of `FORMS`.
-    """
-
-    def __init__(
-        self, client: Registry | None, batch: Any, values: pa.BinaryArray, name: str,
-        form: str,
-    ) -> None:  # fmt: skip
-        self._client = client
-        self._values = values
-        self._name = name
-        self._form = form
-        self._wrong: dict[int, str] = {}
-        ids = schema_ids(values)
-        self._groups = [*self._named_in_headers(batch, ids)]
-        for number in np.unique(ids[ids >= 0]):
-            rows = np.flatnonzero(ids == number)
-            payloads = without_head(rows_of(values, rows), ID_BYTES)
-            self._groups.append((int(number), rows, payloads))
-        self._bare = np.flatnonzero(ids == NO_ID)
-        # A schema, or why there is none.
-        self._documents = {number: self._document(number) for number, _, _ in self._groups}
-
-    def _named_in_headers(self, batch: Any, ids: Any) -> Iterator[_Group]:
-        """Yield the rows whose headers name a schema, and take them out of `ids`."""
-        heads = batch.header(_HEADERS[self._name]) if hasattr(batch, "header") else ()
-        if not any(heads):
-            return
-        found: dict[bytes, list[int]] = {}
-        for row, head in enumerate(heads):
-            if head:
-                found.setdefault(head, []).append(row)
-        for head, numbers in found.items():
-            rows = np.array(numbers, np.int64)
-            ids[rows] = NULL
-            try:
-                number, place = split_frame(head)
-            except SerializationError as error:
-                self._wrong.update(dict.fromkeys(numbers, f"its header is wrong: {error}"))
-                continue
-            # The indexes of a Protobuf message follow the schema's id.
-            indexes = pa.scalar(head[place:], pa.binary())
-            payloads = rows_of(self._values, rows)
-            yield number, rows, pc.binary_join_element_wise(indexes, payloads, _NOTHING)
-
-    def _document(self, number: int | UUID) -> Document | str:
-        if self._client is None:
-            return "no client of Schema Registry was given"
-        try:
-            document = self._client.document_by_id(number)
-        except SchemaNotFoundError as error:
-            return f"Schema Registry has no schema with the id {number}: {error.error_message}"
-        except UnfitError as error:
-            return f"the schema {number} cannot be used: {shorten_error(error)}"
-        if document.form != self._form:
-            return (
-                f"the schema {number} cannot be used: it is of {FORMS[document.form]}, expected "
-                f"{FORMS[self._form]}"
-            )
-        return document
-
-    def decode(self, schema: Schema | str | None) -> tuple[pa.Array, pa.Array]:
-        """Return the values, and the error of each row."""
-        reader = self._reader(schema)
-        results = Results(len(self._values), reader.kind if reader else pa.binary())
-        is_json = self._form == "json"
-        if is_json and reader:
-            results.put(self._bare, reader.read(rows_of(self._values, self._bare)))
-        else:
-            for row in self._bare:
-                results.errors[row] = _NOT_WIRE
-        for wrong, words in self._wrong.items():
-            results.errors[wrong] = words
-        for number, rows, payloads in self._groups:
-            document = self._documents[number]
-            if isinstance(document, str) or reader is None:
-                results.put(rows, _all_wrong(payloads, reader, document))
-                continue
-            try:
-                read = _read_function(reader, document, document.id)
-            except UnfitError as error:
-                words = f"the schema {number} cannot be used: {shorten_error(error)}"
-                results.put(rows, _all_wrong(payloads, reader, words))
-            else:
-                results.put(rows, read(payloads))
-        results.errors = [
-            words and f"the {self._name} cannot be decoded: {words}" for words in results.errors
-        ] if any(results.errors) else results.errors  # fmt: skip
-        return results.columns()
-
-    def _reader(self, schema: Schema | str | None) -> Any:
-        """Return the reader; None if no schema is known."""
-        message = ""
-        document: Document | None
-        if schema is not None:
-            document, message = self._given(schema)
-        else:
-            usable = [found for found in self._documents.values() if isinstance(found, Document)]
-            document = max(usable, key=lambda found: found.id or 0, default=None)
-        if self._form == "json":
-            return self._json_reader(document)
-        return None if document is None else reader_for(self._form, document, message)
-
-    def _given(self, schema: Schema | str) -> tuple[Document, str]:
-        message = ""
-        if isinstance(schema, str):
-            text = schema.strip()
-            if self._form == "protobuf" and "#" in text:
-                text, _, message = text.rpartition("#")
-            if is_subject(text):
-                return _version(self._client, text), message
-            schema = _of_text(text, self._form)
-        if self._client is not None:
-            return self._client.document(schema), message
-        return Document(self._form, schema.schema_str), message
-
-    def _json_reader(self, document: Document | None) -> Any:
-        from cykafka.schemas.json_columns import inferred_type
-        from cykafka.schemas.json_schema import JsonTableReader, whole
-
-        if document is not None and "properties" in whole(document):
-            return JsonTableReader.of(document)
-        parts = [payloads for _, _, payloads in self._groups]
-        kind = inferred_type(pa.concat_arrays([rows_of(self._values, self._bare), *parts]))
-        return None if kind is None else JsonTableReader(kind)
+def _reader_schema(
+    client: Registry | None, schema: Schema | str, format: str
+) -> tuple[Document, str]:
+    """Return the reader's schema, and the Protobuf message's name."""
+    message = ""
+    if isinstance(schema, str):
+        text = schema.strip()
+        if format == "protobuf" and "#" in text:
+            text, _, message = text.rpartition("#")
+        if is_subject(text):
+            return _version(client, text), message
+        schema = _of_text(text, format)
+    if client is not None:
+        return client.document(schema), message
+    return Document(format, schema.schema_str), message
 
 
-def _all_wrong(payloads: pa.Array, reader: Any, words: Any) -> Rows:
-    kind = reader.kind if reader else pa.binary()
-    return pa.nulls(len(payloads), kind), dict.fromkeys(range(len(payloads)), str(words))
+def _json_reader(document: Document | None, decoder: ColumnDecoder) -> Any:
+    """Return the reader; None if the columns are unknown."""
+    from cykafka.schemas.json_columns import inferred_type
+    from cykafka.schemas.json_schema import JsonTableReader, resolve_references
+
+    if document is not None and "properties" in resolve_references(document):
+        return JsonTableReader.of(document)
+    kind = inferred_type(decoder.payloads())
+    return None if kind is None else JsonTableReader(kind)
 
 
-@keep_results(_MOST_SCHEMAS)
-def _read_function(reader: Any, document: Document, _id: int | None) -> Callable[..., Rows]:
-    # Errors name the id, which is not a part of a document's equality.
-    read: Callable[..., Rows] = reader.reader_of(document)
-    return read
-
-
-def _of_text(text: str, form: str) -> Schema:
-    if form != "protobuf":
+def _of_text(text: str, format: str) -> Schema:
+    if format != "protobuf":
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -340,14 +191,14 @@ def _of_text(text: str, form: str) -> Schema:
                 "schema: expected SUBJECT:VERSION, such as orders-value:latest, or a schema, "
                 f"which this is not: {error}"
             ) from None
-    return Schema(text, FORMS[form])
+    return Schema(text, SCHEMA_TYPES[format])
 
 
 def _version(client: Registry | None, text: str) -> Document:
     if client is None:
         raise ValueError(f"schema: {text} needs a client of Schema Registry")
     subject, _, version = text.rpartition(":")
-    return client.document_by_version(subject, "latest" if version == "latest" else int(version))
+    return client.document_by_version(subject, version)
 
 
 def encode_table(
@@ -394,12 +245,12 @@ def encode_table(
     document, message = _writer_schema(client, subject or f"{topic}-value", schema)
     if document.id is None:
         raise UnfitError("the schema has no id")
-    writer = writer_for(document.form, document, message)
+    writer = writer_for(document.format, document, message)
     rows = table.drop_columns(kept) if kept else table
     chunks = [batch.to_struct_array() for batch in rows.combine_chunks().to_batches()]
     kind = pa.struct(list(rows.schema))
     values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
-    if document.form == "json":
+    if document.format == "json":
         from cykafka.schemas.json_columns import to_json
 
         values = to_json(values)
@@ -410,8 +261,7 @@ def encode_table(
         raise SerializationError(
             f"row {row} of {len(values)} does not fit the schema {document.id}: {wrong[row]}"
         )
-    head = pa.scalar(frame_id(document.id), pa.binary())
-    encoded = pc.binary_join_element_wise(head, found, _NOTHING)
+    encoded = join_bytes(frame_id(document.id), found)
     return pa.table({**{name: table[name] for name in kept}, "value": encoded})
 
 
@@ -428,9 +278,9 @@ def _writer_schema(
         return _version(client, schema), message
     if isinstance(schema, str):
         latest = client.document_by_version(subject)
-        schema = replace(_of_text(schema, latest.form), references=latest.references)
+        schema = replace(_of_text(schema, latest.format), references=latest.references)
     registered = client.lookup_schema(subject, schema)
-    if schema.schema_type == FORMS["protobuf"] and is_proto_text(schema.schema_str):
+    if schema.schema_type == SCHEMA_TYPES["protobuf"] and is_proto_text(schema.schema_str):
         return client.document(schema, registered.schema_id, subject), message
     document = client.document(schema)
     return replace(document, id=registered.schema_id), message

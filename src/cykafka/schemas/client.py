@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from cykafka._steps import run
 from cykafka.schemas.cache import Cache
-from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError
 from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.options import read_options
@@ -738,7 +738,7 @@ class SchemaRegistryClient:
         def find() -> Document:
             if isinstance(schema_id, UUID):
                 schema = self.get_schema_by_guid(str(schema_id))
-                if schema.schema_type == FORMS["protobuf"]:
+                if schema.schema_type == SCHEMA_TYPES["protobuf"]:
                     schema = self.get_schema_by_guid(str(schema_id), SERIALIZED)
                 return self._document(schema, None, subject_name)
             schema = self.get_schema(schema_id, subject_name)
@@ -746,18 +746,18 @@ class SchemaRegistryClient:
 
         return self._fetch(self._caches.documents, (subject_name, schema_id), find)
 
-    def document_by_version(self, subject_name: str, version: _Version = "latest") -> Document:
+    def document_by_version(self, subject_name: str, version: int | str = "latest") -> Document:
         """Return a version of a subject, and the schemas that it refers to. Raises as above.
 
         Parameters
         ----------
         subject_name : str
-        version : int or "latest"
+        version : int, or str with a number or "latest"
         """
         if version == "latest":
             found = self.get_latest_version(subject_name)
         else:
-            found = self.get_version(subject_name, version)
+            found = self.get_version(subject_name, int(version))
         return self.document(found.schema, found.schema_id, subject_name)
 
     def document(
@@ -782,16 +782,15 @@ class SchemaRegistryClient:
     def _document(
         self, schema: Schema, schema_id: int | None, subject_name: str | None
     ) -> Document:
-        form = next((form for form, name in FORMS.items() if name == schema.schema_type), None)
-        if form is None:
-            raise UnfitError(
-                f"its type is {schema.schema_type}, expected {', '.join(FORMS.values())}"
-            )
+        formats = {name: format for format, name in SCHEMA_TYPES.items()}
+        format = formats.get(schema.schema_type)
+        if format is None:
+            raise UnfitError(f"its type is {schema.schema_type}, expected {', '.join(formats)}")
         check_rules(schema)
-        if form == "protobuf" and schema_id is not None:
+        if format == "protobuf" and schema_id is not None:
             schema = self.get_schema(schema_id, subject_name, SERIALIZED)
         parts = run(collect_parts(self, schema, subject_name))
-        return Document(form, schema.schema_str, parts, tuple(schema.references), schema_id)
+        return Document(format, schema.schema_str, parts, tuple(schema.references), schema_id)
 
     # -- batches
 

@@ -5,51 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.columns import (
-    NO_ID,
-    Results,
-    Rows,
-    rows_of,
-    schema_ids,
-    without_head,
-)
-from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.column_decoder import ColumnDecoder
+from cykafka.schemas.columns import Results, join_bytes
+from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import ID_BYTES, frame_id
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.framing import frame_id
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
+from cykafka.schemas.subjects import (
+    STRATEGY_TYPE_MAP,
+    strategy_type,
+    topic_subject_name_strategy,
+)
+from cykafka.serialization import MessageField, SerializationContext
 
 __all__ = ["Decoder", "Encoder"]
-
-_MOST_SCHEMAS = 1000
-_NOT_WIRE = (
-    "the value is not in the wire format of Schema Registry: it does not begin with a zero byte "
-    "and the id of a schema"
-)
-
-
-@lru_cache(_MOST_SCHEMAS)
-def _function(decoder: Decoder, number: int) -> Any:
-    document = shared_client(dict(decoder.options)).document_by_id(number)
-    if document.form != decoder.form:
-        raise UnfitError(f"it is of {FORMS[document.form]}, expected {FORMS[decoder.form]}")
-    return _function_of(decoder, document, document.id)
-
-
-@keep_results(_MOST_SCHEMAS)
-def _function_of(decoder: Decoder, document: Document, _id: int | None) -> Any:
-    # Errors name the id, which is not a part of a document's equality.
-    return decoder.reader.reader_of(document)
 
 
 @dataclass(frozen=True)
@@ -58,7 +33,7 @@ class Decoder:
 
     Parameters
     ----------
-    form : str
+    format : str
         avro, protobuf or json.
     options : tuple of (str, str)
         The registry's options.
@@ -68,7 +43,7 @@ class Decoder:
         Protobuf: the full name of the message.
     """
 
-    form: str
+    format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     document: Document | None
     message: str = ""
@@ -76,7 +51,7 @@ class Decoder:
     @property
     def reader(self) -> Any:
         """The reader for the schema. Raises UnfitError if the schema is unusable."""
-        return reader_for(self.form, self.document, self.message)
+        return reader_for(self.format, self.document, self.message)
 
     def decode(self, values: pa.Array) -> pa.Array:
         """Return the structs (data, error) for values, in order. Both fields are null for null.
@@ -86,35 +61,13 @@ class Decoder:
         SchemaRegistryError
             The registry does not respond. This does not make records bad.
         """
-        values = values.cast(pa.binary())
-        ids = schema_ids(values)
-        made = Results(len(values), self.reader.kind)
-        for row in np.flatnonzero(ids == NO_ID):
-            made.errors[row] = _NOT_WIRE
-        for number in np.unique(ids[ids >= 0]):
-            rows = np.flatnonzero(ids == number)
-            payloads = without_head(rows_of(values, rows), ID_BYTES)
-            made.put(rows, self._decoded(int(number), payloads))
-        return made.structs("data")
-
-    def _decoded(self, number: int, payloads: pa.Array) -> Rows:
-        try:
-            read = _function(self, number)
-        except SchemaNotFoundError as error:
-            words = f"{error.http_status_code} {error.error_message}"
-            words = f"Schema Registry has no schema with the id {number}: {words}"
-        except UnfitError as error:
-            words = f"the schema {number} cannot be used: {shorten_error(error)}"
-        else:
-            rows: Rows = read(payloads)
-            return rows
-        return pa.nulls(len(payloads), self.reader.kind), dict.fromkeys(
-            range(len(payloads)), words
-        )
+        client = shared_client(dict(self.options))
+        decoder = ColumnDecoder(client, values.cast(pa.binary()), "value", self.format)
+        return decoder.decode(self.reader).structs("data")
 
 
 @contextmanager
-def _naming(subject: str, topic: str) -> Iterator[None]:
+def _convert_errors(subject: str, topic: str) -> Iterator[None]:
     try:
         yield
     except SchemaNotFoundError as error:
@@ -128,6 +81,10 @@ def _naming(subject: str, topic: str) -> Iterator[None]:
         ) from None
 
 
+def _context(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
 def _schema_id(options: dict[str, str], subject: str, document: Document) -> int:
     """Return a schema's id in a subject. With auto.register.schemas, registers the schema."""
     # The registry knows Google's own files.
@@ -137,8 +94,7 @@ def _schema_id(options: dict[str, str], subject: str, document: Document) -> int
             "the schema imports others: register them and the schema, and name it as "
             "SUBJECT:VERSION"
         )
-    client = shared_client(options)
-    schema = Schema(document.text, FORMS[document.form], document.references)
+    client, schema = shared_client(options), document.schema()
     if options["auto.register.schemas"] == "true":
         return client.register_schema(subject, schema)
     return client.lookup_schema(subject, schema).schema_id or 0
@@ -150,7 +106,7 @@ class Encoder:
 
     Parameters
     ----------
-    form : str
+    format : str
         avro, protobuf or json.
     options : tuple of (str, str)
         The registry's options.
@@ -160,7 +116,7 @@ class Encoder:
         Do not request a schema's id, because that might register the schema.
     """
 
-    form: str
+    format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     source: SchemaSource | None
     dry: bool = False
@@ -175,42 +131,34 @@ class Encoder:
         UnfitError
             The schema is unusable.
         """
-        return self._found(topic)[0]
+        return self._find_writer(topic)[0]
 
     def number(self, topic: str) -> int:
         """Return the id of a topic's schema. May register the schema. Raises like `writer`."""
-        writer, number = self._found(topic)
+        writer, number = self._find_writer(topic)
         if number is not None or self.source is None or self.source.document is None:
             return number or 0
         options = {**SERIALIZER_DEFAULTS, **dict(self.options)}
-        strategy = options["subject.name.strategy.type"]
-        if strategy != "TOPIC" and not writer.name:
-            raise UnfitError(
-                "the schema has no name, which registry.subject.name.strategy.type needs"
-            )
-        subject = {
-            "RECORD": writer.name,
-            "TOPIC_RECORD": f"{topic}-{writer.name}",
-        }.get(strategy, f"{topic}-value")
-        with _naming(subject, topic):
+        name = "subject.name.strategy.type"
+        strategy = STRATEGY_TYPE_MAP[strategy_type(name, options[name])]
+        subject = strategy(_context(topic), writer.name or None)
+        if subject is None:
+            raise UnfitError(f"the schema has no name, which registry.{name} needs")
+        with _convert_errors(subject, topic):
             return _schema_id(options, subject, self.source.document)
 
-    def _found(self, topic: str) -> tuple[Any, int | None]:
+    def _find_writer(self, topic: str) -> tuple[Any, int | None]:
         """Return the writer for a topic, and the schema's id if known."""
         source = self.source or SchemaSource()
         if source.document is not None:
-            return writer_for(self.form, source.document, source.message), 0 if self.dry else None
-        subject = source.subject or f"{topic}-value"
-        with _naming(subject, topic):
-            version: Any = source.version
-            document = shared_client(dict(self.options)).document_by_version(
-                subject, version if version == "latest" else int(version)
-            )
-        if document.form != self.form:
-            raise UnfitError(
-                f"the subject {subject} is of {FORMS[document.form]}, expected {FORMS[self.form]}"
-            )
-        return writer_for(self.form, document, source.message), document.id
+            writer = writer_for(self.format, source.document, source.message)
+            return writer, 0 if self.dry else None
+        subject = source.subject or topic_subject_name_strategy(_context(topic), None)
+        with _convert_errors(subject, topic):
+            client = shared_client(dict(self.options))
+            document = client.document_by_version(subject, source.version)
+        document.check_format(self.format, f"the subject {subject}")
+        return writer_for(self.format, document, source.message), document.id
 
     def encode(self, values: pa.Array, topics: pa.Array) -> pa.Array:
         """Return the structs (value, error) for values, in order. Both fields are null for null.
@@ -232,7 +180,6 @@ class Encoder:
             writer.check(values.type)
             found, wrong = writer.write(values.take(pa.array(rows)))
             words = f"the value does not fit the schema {number}"
-            head = pa.scalar(frame_id(number), pa.binary())
-            whole = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
-            made.put(rows, (whole, {row: f"{words}: {wrong[row]}" for row in wrong}))
+            errors = {row: f"{words}: {wrong[row]}" for row in wrong}
+            made.put(rows, (join_bytes(frame_id(number), found), errors))
         return made.structs("value")

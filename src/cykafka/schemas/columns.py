@@ -5,7 +5,7 @@ A value begins with a zero byte and the schema's id in four bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,9 +22,11 @@ __all__ = [
     "Results",
     "Rows",
     "by_halves",
-    "check_fields",
-    "each_or_all",
-    "joined",
+    "check_type",
+    "convert_rows",
+    "join_bytes",
+    "missing_fields",
+    "read_each",
     "replace_types",
     "rows_of",
     "schema_ids",
@@ -60,6 +62,12 @@ def without_head(values: pa.BinaryArray, size: int) -> pa.BinaryArray:
     """Return the values without their first bytes."""
     # Arrow 26 computes a negative size without a stop.
     return pc.binary_slice(values, size, 2**31 - 1)
+
+
+def join_bytes(*parts: bytes | pa.BinaryArray) -> pa.BinaryArray:
+    """Return the parts of each row as one value. Bytes are the same in each row."""
+    columns = [pa.scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, pa.scalar(b""))
 
 
 def rows_of(values: pa.Array, rows: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
@@ -129,10 +137,10 @@ def by_halves(
         middle = (low + high) // 2
         return [*made(low, middle), *made(middle, high)]
 
-    return joined(made(0, count))
+    return _joined(made(0, count))
 
 
-def each_or_all(
+def convert_rows(
     count: int, work: Callable[[int, int], pa.Array], kind: pa.DataType, words: str
 ) -> Rows:
     """Return `work(0, count)`; or, if that fails, the rows for which `work` succeeds.
@@ -153,7 +161,31 @@ def each_or_all(
     return by_halves(count, work, wrong) if count else (pa.nulls(0, kind), {})
 
 
-def joined(parts: list[Rows]) -> Rows:
+def read_each(
+    payloads: pa.BinaryArray, read: Callable[[bytes], Any], made: pa.DataType, kind: pa.DataType,
+    words: str,
+) -> Rows:  # fmt: skip
+    """Read payloads one by one, so that only the wrong ones have errors.
+
+    `read` returns a value of the type `made`, which becomes one of the type `kind`. The other
+    parameters are as for `convert_rows`.
+    """
+    values, wrong = [], {}
+    for number, payload in enumerate(payloads.to_pylist()):
+        try:
+            values.append(read(payload))
+        except Exception as error:
+            values.append(None)
+            wrong[number] = f"{words}: {shorten_error(error)}"
+
+    def convert(low: int, high: int) -> pa.Array:
+        return pa.array(values[low:high], made).cast(kind)
+
+    found, more = convert_rows(len(values), convert, kind, words)
+    return found, {**more, **wrong}
+
+
+def _joined(parts: list[Rows]) -> Rows:
     """Return the results for consecutive rows as one."""
     if len(parts) == 1:
         return parts[0]
@@ -188,14 +220,29 @@ def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> 
     return others.get(kind, kind)
 
 
-def check_fields(given: pa.DataType, known: pa.DataType, place: str = "") -> None:
-    """Raise UnfitError if a type has fields that the known type lacks; a cast would drop them."""
-    if pa.types.is_struct(given) and pa.types.is_struct(known):
-        for field in given:
-            if known.get_field_index(field.name) < 0:
-                raise UnfitError(f"the schema has no field {place}{field.name}")
-            check_fields(field.type, known.field(field.name).type, f"{place}{field.name}.")
-    elif pa.types.is_list(given) and pa.types.is_list(known):
-        check_fields(given.value_type, known.value_type, place)
-    elif pa.types.is_map(given) and pa.types.is_map(known):
-        check_fields(given.item_type, known.item_type, place)
+def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:
+    """Raise UnfitError for a type with fields that the known type lacks, or without a cast."""
+    for place, _ in missing_fields(known, given):  # a cast would drop the field
+        raise UnfitError(f"the schema has no field {place}")
+    try:
+        pa.nulls(0, given).cast(made)
+    except pa.ArrowException as error:
+        raise UnfitError(shorten_error(error)) from None
+
+
+def missing_fields(
+    given: pa.DataType, needed: pa.DataType, place: str = ""
+) -> Iterator[tuple[str, pa.Field]]:
+    """Yield the needed fields that a type lacks, each with its path."""
+    if pa.types.is_struct(given) and pa.types.is_struct(needed):
+        for field in needed:
+            path = place + field.name
+            if given.get_field_index(field.name) < 0:
+                yield path, field
+            else:
+                of_given = given.field(field.name).type
+                yield from missing_fields(of_given, field.type, f"{path}.")
+    elif pa.types.is_list(given) and pa.types.is_list(needed):
+        yield from missing_fields(given.value_type, needed.value_type, place)
+    elif pa.types.is_map(given) and pa.types.is_map(needed):
+        yield from missing_fields(given.item_type, needed.item_type, place)

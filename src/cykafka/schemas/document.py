@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cykafka.schemas.schema import SchemaReference
+from cykafka.schemas.schema import Schema, SchemaReference
 
 __all__ = [
-    "FORMS",
+    "SCHEMA_TYPES",
     "Document",
     "SchemaSource",
     "UnfitError",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # The formats, and the registry's names for their schemas.
-FORMS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+SCHEMA_TYPES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 _SUBJECT = re.compile(r"(?P<subject>\S+):(?P<version>latest|[1-9][0-9]*)")
 _MESSAGE = re.compile(r"(?P<rest>.+)#(?P<message>[A-Za-z_][\w.]*)", re.DOTALL)
 
@@ -58,8 +58,8 @@ class Document:
 
     Parameters
     ----------
-    form : str
-        A key of `FORMS`.
+    format : str
+        A key of `SCHEMA_TYPES`.
     text : str
         The schema. For Protobuf it is a FileDescriptorProto in base64.
     parts : tuple of (str, str)
@@ -71,11 +71,21 @@ class Document:
         The registry's id.
     """
 
-    form: str
+    format: str
     text: str
     parts: tuple[tuple[str, str], ...] = ()
     references: tuple[SchemaReference, ...] = ()
     id: int | None = field(default=None, compare=False)
+
+    def schema(self) -> Schema:
+        """Return the schema as the registry has it."""
+        return Schema(self.text, SCHEMA_TYPES[self.format], self.references)
+
+    def check_format(self, format: str, name: str) -> None:
+        """Raise UnfitError, which begins with a name, if the schema is of another format."""
+        if self.format != format:
+            found, expected = SCHEMA_TYPES[self.format], SCHEMA_TYPES[format]
+            raise UnfitError(f"{name} is of {found}, expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ def is_subject(value: Any) -> bool:
     return isinstance(value, str) and _SUBJECT.fullmatch(value.strip()) is not None
 
 
-def read_source(value: Any, form: str) -> SchemaSource:
+def read_source(value: Any, format: str) -> SchemaSource:
     """Read a schema that a configuration names.
 
     Parameters
@@ -111,8 +121,8 @@ def read_source(value: Any, form: str) -> SchemaSource:
     value : mapping or str
         ``SUBJECT:VERSION``, a schema (a table or a text), or the name of a schema file. For
         Protobuf the file is a FileDescriptorSet, and ``#MESSAGE`` may follow.
-    form : str
-        A key of `FORMS`.
+    format : str
+        A key of `SCHEMA_TYPES`.
 
     Raises
     ------
@@ -122,17 +132,17 @@ def read_source(value: Any, form: str) -> SchemaSource:
     message = ""
     if isinstance(value, str):
         value = value.strip()
-        match = _MESSAGE.fullmatch(value) if form == "protobuf" else None
+        match = _MESSAGE.fullmatch(value) if format == "protobuf" else None
         if match is not None:
             value, message = match["rest"], match["message"]
         match = _SUBJECT.fullmatch(value)
         if match is not None:
             return SchemaSource(None, match["subject"], match["version"], message)
-    if form == "protobuf":
+    if format == "protobuf":
         return SchemaSource(_descriptors(value), message=message)
     if isinstance(value, Mapping):
         try:
-            return SchemaSource(Document(form, json.dumps(value)))
+            return SchemaSource(Document(format, json.dumps(value)))
         except TypeError as error:  # TOML may contain dates
             raise ValueError(f"it is not an Avro schema: {error}") from None
     if not isinstance(value, str) or not value:
@@ -145,7 +155,7 @@ def read_source(value: Any, form: str) -> SchemaSource:
         json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not a schema, because it is not JSON: {error}") from None
-    return SchemaSource(Document(form, value))
+    return SchemaSource(Document(format, value))
 
 
 def _read(name: str) -> bytes:

@@ -19,16 +19,16 @@ _FORMATS = {
 }
 
 
-def _format(form: str) -> tuple[Any, Any]:
+def _classes(format: str) -> tuple[Any, Any]:
     # Import only the library of this format: the others may be missing.
-    name, reader, writer = _FORMATS[form]
+    name, reader, writer = _FORMATS[format]
     with needing_libraries():
         module = importlib.import_module(f"cykafka.schemas.{name}")
     return getattr(module, reader), getattr(module, writer)
 
 
 @keep_results(_MOST_SCHEMAS)
-def reader_for(form: str, document: Document | None, message: str = "") -> Any:
+def reader_for(format: str, document: Document | None, message: str = "") -> Any:
     """Return the reader for a schema. JSON needs no schema here, because Spark reads it.
 
     Raises
@@ -36,14 +36,14 @@ def reader_for(form: str, document: Document | None, message: str = "") -> Any:
     UnfitError
         The schema is unusable.
     """
-    reader, _ = _format(form)
-    if form == "json":
+    reader, _ = _classes(format)
+    if format == "json":
         return reader()
     return reader(document, message) if message else reader(document)
 
 
 @keep_results(_MOST_SCHEMAS)
-def writer_for(form: str, document: Document, message: str = "") -> Any:
+def writer_for(format: str, document: Document, message: str = "") -> Any:
     """Return the writer for a schema. Raises like `reader_for`."""
-    _, writer = _format(form)
+    _, writer = _classes(format)
     return writer(document, message) if message else writer(document)

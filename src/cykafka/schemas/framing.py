@@ -18,13 +18,12 @@ __all__ = [
     "FIRST_MESSAGE",
     "GUID_BYTES",
     "ID_BYTES",
-    "KEY_SCHEMA_ID",
-    "VALUE_SCHEMA_ID",
     "SchemaId",
     "dual_schema_id_deserializer",
     "frame_guid",
     "frame_id",
     "frame_indexes",
+    "header_name",
     "header_schema_id_serializer",
     "prefix_schema_id_deserializer",
     "prefix_schema_id_serializer",
@@ -32,9 +31,6 @@ __all__ = [
     "split_frame",
     "split_indexes",
 ]
-
-KEY_SCHEMA_ID = "__key_schema_id"
-VALUE_SCHEMA_ID = "__value_schema_id"
 
 _ID = struct.Struct(">BI")
 # The sizes of what `frame_id` and `frame_guid` return.
@@ -198,8 +194,9 @@ class SchemaId:
         return b"" if self.message_indexes is None else frame_indexes(self.message_indexes)
 
 
-def _header_name(ctx: SerializationContext) -> str:
-    return KEY_SCHEMA_ID if ctx.field == MessageField.KEY else VALUE_SCHEMA_ID
+def header_name(field: str) -> str:
+    """Return the name of the header for the schema of a key or a value."""
+    return "__key_schema_id" if field == MessageField.KEY else "__value_schema_id"
 
 
 def schema_header(ctx: SerializationContext | None) -> Any:
@@ -207,7 +204,7 @@ def schema_header(ctx: SerializationContext | None) -> Any:
     headers = None if ctx is None else ctx.headers
     if not headers or ctx is None:
         return None
-    name = _header_name(ctx)
+    name = header_name(ctx.field)
     if isinstance(headers, dict):
         return headers.get(name)
     return next((value for key, value in headers if key == name), None)
@@ -238,9 +235,9 @@ def header_schema_id_serializer(
             "header_schema_id_serializer needs headers: pass a list or a dict to produce()"
         )
     if isinstance(headers, dict):
-        headers[_header_name(ctx)] = schema_id.guid_to_bytes()
+        headers[header_name(ctx.field)] = schema_id.guid_to_bytes()
     elif isinstance(headers, list):
-        headers.append((_header_name(ctx), schema_id.guid_to_bytes()))
+        headers.append((header_name(ctx.field), schema_id.guid_to_bytes()))
     else:
         raise SerializationError(
             f"headers: expected a list or a dict, got {type(headers).__name__}"

@@ -13,9 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import Rows, by_halves, each_or_all, replace_types
+from cykafka.schemas.columns import (
+    Rows,
+    by_halves,
+    convert_rows,
+    join_bytes,
+    read_each,
+    replace_types,
+)
 from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import shorten_error
 
 __all__ = ["inferred_type", "json_reader", "to_json"]
 
@@ -69,31 +75,22 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
     is_object = pa.types.is_struct(kind)
     is_quick = change is _same and is_object
 
-    def read_each(payloads: pa.BinaryArray) -> Rows:
-        values, wrong = [], {}
-        for number, payload in enumerate(payloads.to_pylist()):
-            try:
-                value = _loads(payload)
-                if is_object and not isinstance(value, dict):
-                    raise ValueError("it is not an object")
-                values.append(change(value))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                values.append(None)
-                wrong[number] = f"it is not JSON of the schema: {shorten_error(error)}"
+    def read_value(payload: bytes) -> Any:
+        value = _loads(payload)
+        if is_object and not isinstance(value, dict):
+            raise ValueError("it is not an object")
+        return change(value)
 
-        def convert(low: int, high: int) -> pa.Array:
-            return pa.array(values[low:high], texts).cast(kind)
-
-        made, more = each_or_all(len(values), convert, kind, "it is of another type")
-        return made, {**more, **wrong}
+    def read_slowly(payloads: pa.BinaryArray) -> Rows:
+        return read_each(payloads, read_value, texts, kind, "it is not JSON of the schema")
 
     def read(payloads: pa.BinaryArray) -> Rows:
         if not is_quick:
-            return read_each(payloads)
+            return read_slowly(payloads)
         return by_halves(
             len(payloads),
             lambda low, high: _parsed(payloads[low:high], texts).cast(kind),
-            lambda low, high, _: read_each(payloads[low:high]),
+            lambda low, high, _: read_slowly(payloads[low:high]),
             _FEW,
         )
 
@@ -108,7 +105,7 @@ def inferred_type(payloads: pa.BinaryArray) -> pa.DataType | None:
         kinds.append(pa.schema(list(_parsed(payloads[low:high], None).type)))
         return pa.nulls(high - low)
 
-    each_or_all(len(payloads), infer, pa.null(), "")
+    convert_rows(len(payloads), infer, pa.null(), "")
     if not kinds:
         return None
     merged = kinds[0]
@@ -127,7 +124,7 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     ValueError
         One of the payloads is not an object, or does not begin and end with its braces.
     """
-    joined = _lines(payloads)
+    joined = join_bytes(payloads, b"\n")
     offsets = np.frombuffer(joined.buffers()[1], np.int32)[: len(joined) + 1]
     octets = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
     if np.count_nonzero(octets[: offsets[-1]] == ord("\n")) > len(joined):
@@ -176,11 +173,6 @@ def _check_finite(joined: bytes, payloads: pa.BinaryArray) -> None:
     for payload in payloads.to_pylist():
         if _NOT_FINITE_VALUE.search(payload):  # this may be in a text
             _loads(payload)
-
-
-def _lines(payloads: pa.BinaryArray) -> pa.BinaryArray:
-    end, nothing = pa.scalar(b"\n", pa.binary()), pa.scalar(b"", pa.binary())
-    return pc.binary_join_element_wise(payloads, end, nothing)
 
 
 def _type(schema: Any) -> tuple[pa.DataType, _Change]:

@@ -14,13 +14,13 @@ from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.json_columns import json_reader
 from cykafka.schemas.json_validation import fault_of, inlined, loads, title_of, validator_for
 
-__all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "whole"]
+__all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "resolve_references"]
 
 _MOST_SCHEMAS = 1000
 
 
 @keep_results(_MOST_SCHEMAS)
-def whole(document: Document) -> dict[str, Any]:
+def resolve_references(document: Document) -> dict[str, Any]:
     """Return a schema with its references replaced by the referenced schemas. Do not change it."""
     found = inlined(document.text, document.parts)
     if not isinstance(found, dict):
@@ -28,11 +28,17 @@ def whole(document: Document) -> dict[str, Any]:
     return found
 
 
-def _fault(validator: Any, payload: bytes) -> str | None:
-    try:
-        return fault_of(validator, loads(payload))
-    except (ValueError, RecursionError) as error:
-        return f"it is not JSON: {shorten_error(error)}"
+def _faults(validator: Any, values: pa.BinaryArray) -> dict[int, str]:
+    """Return why values do not fit, by row number. Null fits."""
+    found = {}
+    for number, value in enumerate(values.to_pylist()):
+        try:
+            fault = None if value is None else fault_of(validator, loads(value))
+        except (ValueError, RecursionError) as error:
+            fault = f"it is not JSON: {shorten_error(error)}"
+        if fault:
+            found[number] = fault
+    return found
 
 
 class JsonReader:
@@ -52,9 +58,8 @@ class JsonReader:
         words = f"the value does not fit the schema {document.id}"
 
         def read(payloads: pa.BinaryArray) -> Rows:
-            faults = (_fault(validator, payload) for payload in payloads.to_pylist())
-            wrong = {number: f"{words}: {fault}" for number, fault in enumerate(faults) if fault}
-            return payloads, wrong
+            faults = _faults(validator, payloads).items()
+            return payloads, {number: f"{words}: {fault}" for number, fault in faults}
 
         return read
 
@@ -83,7 +88,7 @@ class JsonTableReader:
     @keep_results(_MOST_SCHEMAS)
     def of(cls, document: Document) -> JsonTableReader:
         """Return the reader for a registered schema."""
-        return cls(whole(document))
+        return cls(resolve_references(document))
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that checks and reads values written with a schema."""
@@ -119,9 +124,4 @@ class JsonWriter:
 
     def write(self, values: pa.Array) -> Rows:
         """Check and return the values; null stays null."""
-        wrong = {}
-        for number, value in enumerate(values.to_pylist()):
-            fault = None if value is None else _fault(self._validator, value)
-            if fault:
-                wrong[number] = fault
-        return values, wrong
+        return values, _faults(self._validator, values)

@@ -61,7 +61,8 @@ def _check(validator: Any, value: Any) -> None:
 
 
 class _Writes(SerializerRules):
-    _kind = "JSON"
+    _schema_type = "JSON"
+    _parser = staticmethod(validator_for)
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "validate": ("bool", True),
@@ -80,21 +81,18 @@ class _Writes(SerializerRules):
         self._json_encode = json_encode
         super().__init__(schema_of(schema_str, "JSON"), schema_registry_client, to_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None:
-            try:
-                self._name = title_of(self._schema.schema_str)
-            except (ValueError, RecursionError) as error:
-                raise UnfitError(f"the schema is not JSON: {error}") from error
+    def _read_schema(self) -> Steps[None]:
         yield from ()
-        self._is_ready = True
+        try:
+            self._name = title_of(self._schema.schema_str)
+        except (ValueError, RecursionError) as error:
+            raise UnfitError(f"the schema is not JSON: {error}") from error
 
     def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, None]]:
         encode: Callable[[Any], Any] = self._json_encode or _dumps
         validator = None
         if self._conf["validate"]:
-            parts = yield from self._parts(schema, subject)
-            validator = validator_for(schema.schema_str, parts)
+            validator = yield from self._parse(schema, subject)
 
         def write(value: Any) -> bytes:
             data = encode(value)
@@ -152,7 +150,8 @@ class AsyncJSONSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "JSON"
+    _schema_type = "JSON"
+    _parser = staticmethod(validator_for)
     _options: ClassVar[Options] = {
         **DESERIALIZER_OPTIONS,
         "validate": ("bool", True),
@@ -177,11 +176,9 @@ class _Reads(DeserializerRules):
         self._own: Any = None
         super().__init__(schema, schema_registry_client, from_dict, conf)
 
-    def _prepare(self) -> Steps[None]:
-        if self._schema is not None and self._conf["validate"]:
-            parts = yield from self._parts(self._schema)
-            self._own = validator_for(self._schema.schema_str, parts)
-        self._is_ready = True
+    def _read_schema(self) -> Steps[None]:
+        if self._conf["validate"]:
+            self._own = yield from self._parse(self._schema)
 
     def _compile(
         self, writer: Any, reader: Any, schema_id: SchemaId, subject: str | None
@@ -191,9 +188,7 @@ class _Reads(DeserializerRules):
             return lambda data, start: decode(data[start:])
         validator = self._own
         if validator is None or reader is not None:
-            schema = reader or writer
-            parts = yield from self._parts(schema, subject)
-            validator = validator_for(schema.schema_str, parts)
+            validator = yield from self._parse(reader or writer, subject)
 
         def read(data: bytes, start: int) -> Any:
             value = decode(data[start:])
@@ -258,15 +253,8 @@ class _SerializerBuilder(SchemaValue, ToDictValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self.schema,
-            client,
-            self.to_dict,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-            self.json_encode,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(self.schema, client, self.to_dict, *more, self.json_encode)
 
     def set_json_encode(self, json_encode: Callable[[Any], str | bytes]) -> Self:
         """Set the function that makes JSON of a value."""
@@ -302,15 +290,8 @@ class _DeserializerBuilder(SchemaValue, FromDictValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self.schema,
-            self.from_dict,
-            client,
-            self.deserializer_config,
-            self.rule_config,
-            self.rule_registry,
-            self.json_decode,
-        )
+        more = self.deserializer_config, self.rule_config, self.rule_registry
+        return self._serde(self.schema, self.from_dict, client, *more, self.json_decode)
 
     def set_json_decode(self, json_decode: Callable[[bytes], Any]) -> Self:
         """Set the function that makes a value of JSON."""

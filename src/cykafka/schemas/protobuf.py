@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,23 +9,22 @@ from typing import Any, TypeAlias
 import ptars
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 
 from cykafka.schemas.columns import (
     Rows,
-    check_fields,
-    each_or_all,
+    check_type,
+    convert_rows,
+    join_bytes,
+    read_each,
     replace_types,
     with_nulls,
     without_head,
 )
-from cykafka.schemas.document import Document, UnfitError, no_descriptor
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
-from cykafka.serialization import SerializationError
+from cykafka.schemas.protobuf_files import ProtobufFile
 
 __all__ = ["ProtobufReader", "ProtobufWriter"]
 
@@ -55,58 +51,13 @@ _NO_TIME = 2**63 - 1, -(2**63)
 _Rule: TypeAlias = Callable[[pa.Array], None]
 
 
-class _ProtobufFile:
-    """The names of a schema's messages."""
-
-    def __init__(self, document: Document) -> None:
-        self.proto = _proto(document.text)
-        self.proto.name = self.proto.name or "schema.proto"
-
-    def name_of(self, indexes: tuple[int, ...]) -> str:
-        """Return the full name of the message with these indexes."""
-        message: Any = self.proto
-        names = [self.proto.package] if self.proto.package else []
-        try:
-            for depth, index in enumerate(indexes):
-                message = (message.nested_type if depth else message.message_type)[index]
-                names.append(message.name)
-        except IndexError:
-            raise UnfitError(f"the schema has no message {list(indexes)}") from None
-        return ".".join(names)
-
-    def indexes_of(self, name: str) -> tuple[int, ...]:
-        """Return a message's indexes."""
-        for indexes, found in _messages(self.proto.message_type, (), self.proto.package):
-            if found == name:
-                return indexes
-        raise UnfitError(f"the message {name} is not of the schema's own file")
-
-
-def _messages(
-    messages: Any, before: tuple[int, ...], within: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    for number, message in enumerate(messages):
-        name = f"{within}.{message.name}" if within else message.name
-        yield (*before, number), name
-        yield from _messages(message.nested_type, (*before, number), name)
-
-
-def _descriptor(document: Document, name: str) -> Any:
-    """Return a message's descriptor. An empty name means the first message."""
-    pool, known = DescriptorPool(), set[str]()
-    for part, text in document.parts:
-        proto = _proto(text)
-        proto.name = part
-        _add(pool, proto, known)
-    file = _ProtobufFile(document)
-    _add(pool, file.proto, known)
-    try:
-        message = pool.FindMessageTypeByName(name or file.name_of(FIRST_MESSAGE))
-    except KeyError:
-        raise UnfitError(f"the schema has no message {name}") from None
-    if not message.fields:
-        raise UnfitError(f"the message {message.full_name} has no fields, which is not supported")
-    return message
+def _message_class(file: ProtobufFile, name: str) -> Any:
+    """Return a message's class. An empty name means the first message."""
+    found = file.message(name)
+    if not found.DESCRIPTOR.fields:
+        name = found.DESCRIPTOR.full_name
+        raise UnfitError(f"the message {name} has no fields, which is not supported")
+    return found
 
 
 def _check_groups(message: Any, known: set[str]) -> None:
@@ -131,31 +82,6 @@ def _handler(message: Any) -> tuple[Any, pa.StructType]:
         raise UnfitError(f"the library ptars cannot use it: {shorten_error(error)}") from None
 
 
-def _proto(text: str) -> FileDescriptorProto:
-    try:
-        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, DecodeError):
-        raise no_descriptor(text) from None
-
-
-def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> None:
-    """Add a file after Google's own files that it imports."""
-    if proto.name in known:
-        return
-    known.add(proto.name)
-    for name in proto.dependency:
-        if name.startswith("google/") and name not in known:
-            try:
-                module = importlib.import_module(name[: -len(".proto")].replace("/", ".") + "_pb2")
-            except ModuleNotFoundError:
-                raise UnfitError(f"it imports {name}, which is unknown") from None
-            _add(pool, FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb), known)
-    try:
-        pool.AddSerializedFile(proto.SerializeToString())
-    except (TypeError, ValueError) as error:
-        raise UnfitError(f"it is not a Protobuf schema: {' '.join(str(error).split())}") from None
-
-
 class ProtobufReader:
     """Reads values with one schema. Field numbers match it to the writers' schemas.
 
@@ -172,25 +98,25 @@ class ProtobufReader:
     """
 
     def __init__(self, document: Document, message: str = "") -> None:
-        self._message = _descriptor(document, message)
-        self._class = GetMessageClass(self._message)
+        self._class = _message_class(ProtobufFile(document), message)
+        self._message = self._class.DESCRIPTOR
         self._handler, own = _handler(self._message)
         self.kind = replace_types(own, _WIDER)
         self._times = list(_times(own, ()))
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
-        written = _ProtobufFile(document)
+        written = ProtobufFile(document)
         words = f"the value does not fit the schema {document.id}"
         handler, kind, name = self._handler, self.kind, self._message.full_name
-        names: dict[tuple[int, ...], str] = {}
 
         def content(payload: bytes) -> bytes:
             indexes, place = split_indexes(payload, 0)
-            if indexes not in names:
-                names[indexes] = written.name_of(indexes)
-            if names[indexes] != name:
-                raise ValueError(f"its message is {names[indexes]}, expected {name}")
+            found = written.names.get(indexes)
+            if found is None:
+                raise ValueError(f"the schema has no message {list(indexes)}")
+            if found != name:
+                raise ValueError(f"its message is {found}, expected {name}")
             return payload[place:]
 
         def convert(payloads: pa.BinaryArray) -> pa.Array:
@@ -215,14 +141,8 @@ class ProtobufReader:
             if starts == [b"\0"] and written.name_of(FIRST_MESSAGE) == name:
                 payloads = without_head(payloads, 1)
             else:
-                found = []
-                for number, payload in enumerate(payloads.to_pylist()):
-                    try:
-                        found.append(content(payload))
-                    except (ValueError, SerializationError) as error:
-                        found.append(b"")
-                        wrong[number] = f"{words}: {error}"
-                payloads = pa.array(found, pa.binary())
+                found, wrong = read_each(payloads, content, pa.binary(), pa.binary(), words)
+                payloads = found.fill_null(b"")
             sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
             for number in map(int, (sizes > _SHALLOW).nonzero()[0]):
                 try:
@@ -232,7 +152,7 @@ class ProtobufReader:
             if wrong:
                 is_wrong = [number in wrong for number in range(len(payloads))]
                 payloads = pc.if_else(is_wrong, pa.scalar(b"", pa.binary()), payloads)
-            made, more = each_or_all(
+            made, more = convert_rows(
                 len(payloads), lambda low, high: convert_or_repeat(payloads[low:high]), kind, words
             )
             return made, {**more, **wrong}
@@ -241,7 +161,7 @@ class ProtobufReader:
 
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
-        written = _descriptor(document, self._message.full_name)
+        written = _message_class(ProtobufFile(document), self._message.full_name).DESCRIPTOR
         kinds = {field.number: field for field in written.fields}
         for field in self._message.fields:
             other = kinds.get(field.number)
@@ -285,22 +205,18 @@ class ProtobufWriter:
     """
 
     def __init__(self, document: Document, message: str = "") -> None:
-        descriptor = _descriptor(document, message)
+        file = ProtobufFile(document)
+        descriptor = _message_class(file, message).DESCRIPTOR
         self._handler, own = _handler(descriptor)
         self.name = descriptor.full_name
         self._own = replace_types(own, {})
         self.kind = replace_types(own, _WIDER)
-        indexes = _ProtobufFile(document).indexes_of(self.name)
-        self._head = frame_indexes(indexes)
+        self._head = frame_indexes(file.indexes_of(self.name))
         self._rules = list(_rules(descriptor, own, ()))
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
-        check_fields(kind, self.kind)
-        try:
-            pa.nulls(0, kind).cast(self._own)
-        except pa.ArrowException as error:
-            raise UnfitError(shorten_error(error)) from None
+        check_type(kind, self.kind, self._own)
 
     def write(self, values: pa.Array) -> Rows:
         """Encode values; null stays null."""
@@ -314,10 +230,8 @@ class ProtobufWriter:
             batch = pa.RecordBatch.from_struct_array(made)
             return self._handler.record_batch_to_array(batch)
 
-        found, wrong = each_or_all(len(present), work, pa.binary(), f"it is not a {self.name}")
-        head = pa.scalar(self._head, pa.binary())
-        found = pc.binary_join_element_wise(head, found, pa.scalar(b"", pa.binary()))
-        return with_nulls(valid, (found, wrong))
+        found, wrong = convert_rows(len(present), work, pa.binary(), f"it is not a {self.name}")
+        return with_nulls(valid, (join_bytes(self._head, found), wrong))
 
 
 def _rules(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from cykafka.schemas.document import Document, UnfitError, no_descriptor
+from cykafka.schemas.framing import FIRST_MESSAGE
 
 try:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -32,90 +33,90 @@ class ProtobufFile:
 
     Attributes
     ----------
-    pool : DescriptorPool
-        The descriptors of all files.
+    names : dict of tuple of int to str
+        The full names of the schema's own messages, by their indexes.
 
     Raises
     ------
     UnfitError
-        It is not a Protobuf schema.
+        The schema is not a FileDescriptorProto.
     """
 
     def __init__(self, document: Document) -> None:
-        self.pool = DescriptorPool()
-        self._known: set[str] = set()
-        for name, text in document.parts:
-            self._add(_parsed(text, name))
-        own = _parsed(document.text, "")
-        own.name = own.name or "schema.proto"
-        self._add(own)
-        self._file = self.pool.FindFileByName(own.name)
-        # By name, the messages are not in the order of the file.
-        self._names = [message.name for message in own.message_type]
+        self._parts = document.parts
+        self._proto = _parsed(document.text)
+        self._proto.name = self._proto.name or "schema.proto"
+        self.names = dict(_messages(self._proto.message_type, (), self._proto.package))
+
+    def name_of(self, indexes: Sequence[int]) -> str:
+        """Return the full name of the message with these indexes, or raise UnfitError."""
+        try:
+            return self.names[tuple(indexes)]
+        except KeyError:
+            words = f"the schema has no message with the indexes {list(indexes)}"
+            raise UnfitError(words) from None
+
+    def indexes_of(self, name: str) -> tuple[int, ...]:
+        """Return the indexes of the message with a full name, or raise UnfitError."""
+        for indexes, found in self.names.items():
+            if found == name:
+                return indexes
+        raise UnfitError(f"the schema has no message {name} in its own file")
+
+    @cached_property
+    def pool(self) -> DescriptorPool:
+        """The descriptors of all files. Raises UnfitError for a file that cannot be used."""
+        pool, known = DescriptorPool(), set[str]()
+        for name, text in self._parts:
+            proto = _parsed(text)
+            proto.name = name
+            _add(pool, proto, known)
+        _add(pool, self._proto, known)
+        return pool
 
     def message(self, name: str = "") -> Any:
-        """Return the class of a message. An empty name means the first message in the file.
+        """Return the class of a message, or raise UnfitError.
 
-        Raises
-        ------
-        UnfitError
-            The schema has no such message.
+        An empty name means the first message in the file.
         """
-        if not name:
-            return self.message_at((0,))
+        name = name or self.name_of(FIRST_MESSAGE)
         try:
             return GetMessageClass(self.pool.FindMessageTypeByName(name))
         except KeyError:
             raise UnfitError(f"the schema has no message {name}") from None
 
-    def message_at(self, indexes: Sequence[int]) -> Any:
-        """Return the class of the message with these indexes in the file. Raises as above."""
-        first, *rest = indexes
-        try:
-            found = self._file.message_types_by_name[self._names[first]]
-            for index in rest:
-                found = found.nested_types[index]
-        except IndexError:
-            raise UnfitError(
-                f"the schema has no message with the indexes {list(indexes)}"
-            ) from None
-        return GetMessageClass(found)
 
-    def indexes_of(self, message: Any) -> list[int]:
-        """Return the indexes of a message's class in the file. Raises as above."""
-        at, indexes = message.DESCRIPTOR, []
-        if at.file.name != self._file.name:
-            raise UnfitError(f"the message {at.full_name} is not of the schema's own file")
-        while at.containing_type is not None:
-            nested = [each.full_name for each in at.containing_type.nested_types]
-            indexes.append(nested.index(at.full_name))
-            at = at.containing_type
-        return [self._names.index(at.name), *reversed(indexes)]
-
-    def _add(self, proto: FileDescriptorProto) -> None:
-        """Add a file after Google's own files that it imports."""
-        if proto.name in self._known:
-            return
-        self._known.add(proto.name)
-        for name in proto.dependency:
-            if name.startswith(_GOOGLE) and name not in self._known:
-                module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
-                try:
-                    known = importlib.import_module(module)
-                except ModuleNotFoundError:
-                    raise UnfitError(f"it imports {name}, which is unknown") from None
-                self._add(FileDescriptorProto.FromString(known.DESCRIPTOR.serialized_pb))
-        try:
-            self.pool.AddSerializedFile(proto.SerializeToString())
-        except (TypeError, ValueError) as error:
-            words = " ".join(str(error).split())
-            raise UnfitError(f"it is not a Protobuf schema: {words}") from None
+def _messages(
+    messages: Any, before: tuple[int, ...], within: str
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield the indexes and the full names of messages and of those in them."""
+    for number, message in enumerate(messages):
+        name = f"{within}.{message.name}" if within else message.name
+        yield (*before, number), name
+        yield from _messages(message.nested_type, (*before, number), name)
 
 
-def _parsed(text: str, name: str) -> FileDescriptorProto:
+def _add(pool: DescriptorPool, proto: FileDescriptorProto, known: set[str]) -> None:
+    """Add a file after Google's own files that it imports."""
+    if proto.name in known:
+        return
+    known.add(proto.name)
+    for name in proto.dependency:
+        if name.startswith(_GOOGLE) and name not in known:
+            module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+            try:
+                google = importlib.import_module(module)
+            except ModuleNotFoundError:
+                raise UnfitError(f"it imports {name}, which is unknown") from None
+            _add(pool, FileDescriptorProto.FromString(google.DESCRIPTOR.serialized_pb), known)
     try:
-        proto = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, DecodeError):
+        pool.AddSerializedFile(proto.SerializeToString())
+    except (TypeError, ValueError) as error:
+        raise UnfitError(f"it is not a Protobuf schema: {' '.join(str(error).split())}") from None
+
+
+def _parsed(text: str) -> FileDescriptorProto:
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
         raise no_descriptor(text) from None
-    proto.name = name or proto.name
-    return proto

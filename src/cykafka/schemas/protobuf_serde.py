@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
@@ -17,8 +16,10 @@ from cykafka.schemas.builders import (
     MessageTypeValue,
     SerializerValues,
 )
-from cykafka.schemas.document import UnfitError, no_descriptor
+from cykafka.schemas.document import Document
 from cykafka.schemas.framing import SchemaId, split_indexes
+from cykafka.schemas.protobuf_files import ProtobufFile
+from cykafka.schemas.references import SERIALIZED
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.schemas.serde import (
     DESERIALIZER_OPTIONS,
@@ -41,8 +42,7 @@ from cykafka.serialization import (
 )
 
 try:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.message import DecodeError, Message
+    from google.protobuf.message import Message
     from google.protobuf.message_factory import GetMessageClass
 except ImportError as error:
     raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
@@ -65,39 +65,12 @@ _OLD = "use.deprecated.format"
 _MOST_LEVELS = 100
 
 
-def _proto(text: str) -> FileDescriptorProto:
-    try:
-        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError, DecodeError) as error:
-        raise no_descriptor(text) from error
-
-
 def _text(file: Any) -> str:
     return base64.b64encode(file.serialized_pb).decode()
 
 
-def _messages(
-    messages: Any, before: tuple[int, ...], within: str
-) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Yield the indexes and the full names of messages and of those in them."""
-    for number, message in enumerate(messages):
-        name = f"{within}.{message.name}" if within else message.name
-        yield (*before, number), name
-        yield from _messages(message.nested_type, (*before, number), name)
-
-
-def _indexes_of(proto: FileDescriptorProto, name: str) -> list[int]:
-    for indexes, found in _messages(proto.message_type, (), proto.package):
-        if found == name:
-            return list(indexes)
-    raise UnfitError(f"the schema has no message {name}")
-
-
-def _name_at(proto: FileDescriptorProto, indexes: Sequence[int]) -> str:
-    for each, name in _messages(proto.message_type, (), proto.package):
-        if each == tuple(indexes):
-            return name
-    raise UnfitError(f"the schema has no message with the indexes {list(indexes)}")
+def _file(schema: Any) -> ProtobufFile:
+    return ProtobufFile(Document("protobuf", schema.schema_str))
 
 
 def _is_recursive(descriptor: Any) -> bool:
@@ -139,8 +112,8 @@ def _check_old(conf: Mapping[str, Any]) -> None:
 
 
 class _Writes(SerializerRules):
-    _kind = "PROTOBUF"
-    _format = "serialized"
+    _schema_type = "PROTOBUF"
+    _text_format = SERIALIZED
     _options: ClassVar[Options] = {
         **SERIALIZER_OPTIONS,
         "skip.known.types": ("bool", True),
@@ -187,7 +160,7 @@ class _Writes(SerializerRules):
             references.append(SchemaReference(needed.name, subject, found.version))
         return references
 
-    def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, list[int]]]:
+    def _compile(self, schema: Any, subject: str) -> Steps[tuple[Write, tuple[int, ...]]]:
         of, name, is_recursive = self._class, self._name, _is_recursive(self._descriptor)
         assert name is not None
 
@@ -200,7 +173,7 @@ class _Writes(SerializerRules):
             return data
 
         yield from ()
-        return write, _indexes_of(_proto(schema.schema_str), name)
+        return write, _file(schema).indexes_of(name)
 
 
 class ProtobufSerializer(_Writes, BaseSerializer):
@@ -239,8 +212,8 @@ class AsyncProtobufSerializer(_Writes, AsyncBaseSerializer):
 
 
 class _Reads(DeserializerRules):
-    _kind = "PROTOBUF"
-    _format = "serialized"
+    _schema_type = "PROTOBUF"
+    _text_format = SERIALIZED
     _options: ClassVar[Options] = {
         **DESERIALIZER_OPTIONS,
         _OLD: ("bool", False),
@@ -275,7 +248,7 @@ class _Reads(DeserializerRules):
         return lambda data, start: parse(data[start:])
 
     def _name_of(self, writer: Any, schema_id: SchemaId) -> str:
-        return _name_at(_proto(writer.schema_str), schema_id.message_indexes or ())
+        return _file(writer).name_of(schema_id.message_indexes or ())
 
 
 class ProtobufDeserializer(_Reads, BaseDeserializer):
@@ -325,13 +298,8 @@ class _SerializerBuilder(MessageTypeValue, SerializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self._type(),
-            client,
-            self.serializer_config,
-            self.rule_config,
-            self.rule_registry,
-        )
+        more = self.serializer_config, self.rule_config, self.rule_registry
+        return self._serde(self._type(), client, *more)
 
 
 class ProtobufSerializerBuilder(_SerializerBuilder, BlockingBuilder, SerializerBuilder):
@@ -360,13 +328,8 @@ class _DeserializerBuilder(MessageTypeValue, DeserializerValues):
     _serde: ClassVar[type]
 
     def _make(self, client: Any) -> Any:
-        return self._serde(
-            self._type(),
-            self.deserializer_config,
-            client,
-            self.rule_config,
-            self.rule_registry,
-        )
+        config, rules = self.deserializer_config, (self.rule_config, self.rule_registry)
+        return self._serde(self._type(), config, client, *rules)
 
 
 class ProtobufDeserializerBuilder(_DeserializerBuilder, BlockingBuilder, DeserializerBuilder):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cykafka._steps import Steps
-from cykafka.schemas.document import FORMS, UnfitError
+from cykafka.schemas.document import SCHEMA_TYPES, UnfitError
 from cykafka.schemas.schema import SchemaReference
 
 __all__ = ["SERIALIZED", "collect_parts", "context_of"]
@@ -58,7 +58,7 @@ def collect_parts(
         of = of if context_of(of) else f"{context}{of}"
         # Records for deleted subjects may still exist.
         found = yield client.get_version(of, reference.version, True)
-        if found.schema.schema_type == FORMS["protobuf"]:
+        if found.schema.schema_type == SCHEMA_TYPES["protobuf"]:
             # With Avro some registries fail.
             found = yield client.get_version(of, reference.version, True, SERIALIZED)
         needed = found.schema

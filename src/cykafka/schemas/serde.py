@@ -54,7 +54,6 @@ __all__ = [
     "BaseSerializer",
     "DeserializerRules",
     "Options",
-    "Parts",
     "Read",
     "SerializerRules",
     "UnfitValueError",
@@ -67,8 +66,6 @@ __all__ = [
 Options: TypeAlias = dict[str, tuple[str, Any]]
 # Writes a value without its frame.
 Write: TypeAlias = Callable[[Any], bytes]
-# The names and texts of schemas that a schema refers to.
-Parts: TypeAlias = tuple[tuple[str, str], ...]
 # Reads a value that begins at an offset in the bytes.
 Read: TypeAlias = Callable[[bytes, int], Any]
 
@@ -122,12 +119,12 @@ def is_shallow(value: Any, most: int) -> bool:
     return most > 0 and all(is_shallow(item, most - 1) for item in value)
 
 
-def schema_of(schema: Any, kind: str) -> Any:
+def schema_of(schema: Any, schema_type: str) -> Any:
     """Return a Schema for a text; a Schema stays as it is. None stays None."""
     if schema is None or hasattr(schema, "schema_str"):
         return schema
     if isinstance(schema, str):
-        return Schema(schema, kind)
+        return Schema(schema, schema_type)
     words = f"expected a schema as str or Schema, got {type(schema).__name__}"
     raise TypeError(words + (": pass json.dumps(schema)" if isinstance(schema, Mapping) else ""))
 
@@ -135,8 +132,9 @@ def schema_of(schema: Any, kind: str) -> Any:
 class _Serde:
     """The configuration, the subject and the registry's schemas."""
 
-    _kind: ClassVar[str]
-    _format: ClassVar[str | None] = None
+    _schema_type: ClassVar[str]
+    _parser: ClassVar[Any]
+    _text_format: ClassVar[str | None] = None
     _options: ClassVar[Options]
     _associated: ClassVar[type] = AssociatedNameStrategy
 
@@ -195,21 +193,22 @@ class _Serde:
         metadata = self._conf["use.latest.with.metadata"]
         number = self._conf.get("use.schema.id")
         if number is not None:
-            schema = yield self._registry.get_schema(number, subject, self._format)
+            schema = yield self._registry.get_schema(number, subject, self._text_format)
             return (yield self._registry.lookup_schema(subject, schema, deleted=True))
         if metadata is not None:
             return (
                 yield self._registry.get_latest_with_metadata(
-                    subject, metadata, deleted=True, fmt=self._format
+                    subject, metadata, deleted=True, fmt=self._text_format
                 )
             )
         if self._conf["use.latest.version"]:
-            return (yield self._registry.get_latest_version(subject, self._format))
+            return (yield self._registry.get_latest_version(subject, self._text_format))
         return None
 
-    def _parts(self, schema: Any, subject: str | None = None) -> Steps[Parts]:
-        """Return the names and texts of all referenced schemas, each after those it needs."""
-        return collect_parts(self._registry, schema, subject)
+    def _parse(self, schema: Any, subject: str | None = None) -> Steps[Any]:
+        """Return what `_parser` makes of a schema and all schemas that it refers to."""
+        parts = yield from collect_parts(self._registry, schema, subject)
+        return self._parser(schema.schema_str, parts)
 
     def _made(self, known: dict[Any, Any], key: Any, make: Callable[[], Steps[T]]) -> Steps[T]:
         """Return what was made from schemas, or make it. Keeps also that they are unusable."""
@@ -230,9 +229,13 @@ class _Serde:
         return found
 
     def _prepare(self) -> Steps[None]:
+        if self._schema is not None:
+            yield from self._read_schema()
+        self._is_ready = True
+
+    def _read_schema(self) -> Steps[None]:
         """Read the schema of the configuration."""
         yield from ()
-        self._is_ready = True
 
     def own_schema_registry_client(self) -> None:
         """Let `close()` close the registry's client."""
@@ -384,7 +387,7 @@ class SerializerRules(_Serde):
         write, indexes = yield from self._made(
             self._writers, key, lambda: self._compile(schema, subject)
         )
-        schema_id = SchemaId(self._kind, registered.schema_id, registered.guid, indexes)
+        schema_id = SchemaId(self._schema_type, registered.schema_id, registered.guid, indexes)
         return _Target(write, schema_id, schema_id.id_to_bytes())
 
     def _complete(self, ctx: SerializationContext | None) -> Steps[Any]:
@@ -493,7 +496,7 @@ class DeserializerRules(_Serde):
         if not isinstance(data, bytes):
             data = memoryview(data).tobytes()
         if self._is_custom:
-            schema_id = SchemaId(self._kind)
+            schema_id = SchemaId(self._schema_type)
             rest = self._decode(data, ctx, schema_id)
             return schema_id, rest.read() if hasattr(rest, "read") else rest, 0
         if self._takes_header and ctx is not None and ctx.headers:
@@ -513,7 +516,7 @@ class DeserializerRules(_Serde):
             yield from self._prepare()
         schema_id = head
         if isinstance(head, bytes):
-            schema_id = SchemaId(self._kind)
+            schema_id = SchemaId(self._schema_type)
             schema_id.read(head)
         subject = latest = writer = None
         if ctx is not None:
@@ -522,9 +525,11 @@ class DeserializerRules(_Serde):
             if subject is not None:
                 latest = yield from self._latest(subject)
             if schema_id.id is not None:
-                writer = yield self._registry.get_schema(schema_id.id, subject, self._format)
+                writer = yield self._registry.get_schema(schema_id.id, subject, self._text_format)
             elif schema_id.guid is not None:
-                writer = yield self._registry.get_schema_by_guid(str(schema_id.guid), self._format)
+                writer = yield self._registry.get_schema_by_guid(
+                    str(schema_id.guid), self._text_format
+                )
             else:
                 raise SerializationError("the value has no schema id")
             if subject is None and ctx is not None and self._follows:

@@ -19,6 +19,7 @@ __all__ = [
     "SubjectNameStrategyType",
     "record_subject_name_strategy",
     "reference_subject_name_strategy",
+    "strategy_type",
     "topic_record_subject_name_strategy",
     "topic_subject_name_strategy",
 ]

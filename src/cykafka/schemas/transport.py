@@ -61,17 +61,13 @@ class Transport:
             words = f'{error}: pip install "cykafka[schemas]"'
             raise ModuleNotFoundError(words, name=error.name) from None
         self._options = options
-        split = [urlsplit(url.strip().rstrip("/")) for url in options["url"].split(",")]
-        self._urls = [urlunsplit(url._replace(netloc=_host(url.netloc))) for url in split]
+        split = [_split_user(url.strip().rstrip("/")) for url in options["url"].split(",")]
+        self._urls = [url for url, _ in split]
         self._first = 0  # the number of the URL that responded last
         self._retries = options["max.retries"]
         self._closed = threading.Event()
-        self._basic = ""
-        user = options["basic.auth.user.info"]
-        if user is None and split[0].username is not None:
-            user = f"{unquote(split[0].username)}:{unquote(split[0].password or '')}"
-        if user is not None:
-            self._basic = f"Basic {base64.b64encode(user.encode()).decode()}"
+        user = options["basic.auth.user.info"] or split[0][1]
+        self._basic = "" if user is None else _basic(user)
         self._settings: dict[str, Any] = {
             "ssl_context": _tls(options),
             "timeout": options["timeout"],
@@ -248,7 +244,7 @@ class Transport:
                 "POST",
                 url,
                 fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
-                headers={"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"},
+                headers={"Authorization": _basic(user)},
                 encode_multipart=False,
             )
             answer = json.loads(response.data)
@@ -257,7 +253,7 @@ class Transport:
             status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
         except (LookupError, TypeError, ValueError):
             status, cause = response.status, f"{response.status} {response.reason or ''}".strip()
-        host = urlunsplit(urlsplit(url)._replace(netloc=_host(urlsplit(url).netloc), query=""))
+        host, _ = _split_user(url.partition("?")[0])
         text = (
             f"the OAuth server {host} returns no token: {cause}. Check the address, and the "
             "client's id, secret and scope in bearer.auth.*"
@@ -287,17 +283,26 @@ def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:
 
     if proxy is None:
         return urllib3.PoolManager(**settings)
-    parts = urlsplit(proxy)
-    url = urlunsplit(parts._replace(netloc=_host(parts.netloc)))
-    headers = {}
-    if parts.username is not None:
-        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers = urllib3.make_headers(proxy_basic_auth=user)
+    url, user = _split_user(proxy)
+    headers = urllib3.make_headers(proxy_basic_auth=user)
     return urllib3.ProxyManager(url, proxy_headers=headers, **settings)
 
 
 def _host(place: str) -> str:
     return place.rpartition("@")[2]
+
+
+def _split_user(url: str) -> tuple[str, str | None]:
+    """Return an address without its user, and ``USER:PASSWORD`` or None."""
+    parts = urlsplit(url)
+    user = None
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return urlunsplit(parts._replace(netloc=_host(parts.netloc))), user
+
+
+def _basic(user: str) -> str:
+    return f"Basic {base64.b64encode(user.encode()).decode()}"
 
 
 def _query(given: Mapping[str, Any]) -> str:

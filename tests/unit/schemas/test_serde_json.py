@@ -12,7 +12,7 @@ import pytest
 from memory_registry import MemoryRegistry
 
 from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, whole
+from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, resolve_references
 from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
@@ -248,7 +248,7 @@ def test_references_that_multiply_are_refused(is_named: bool) -> None:
     schema = {"$id": "http://schemas/top", "type": "object", "properties": {"a": reference(0)},
               "$defs": {f"L{number}": level(number) for number in range(41)}}  # fmt: skip
     with pytest.raises(UnfitError, match="more than 100000 objects"):
-        whole(Document("json", json.dumps(schema)))
+        resolve_references(Document("json", json.dumps(schema)))
 
 
 def test_references_are_replaced() -> None:
@@ -258,5 +258,5 @@ def test_references_are_replaced() -> None:
                                                "d": {"enum": [{"$id": "x y", "$ref": "no"}]},
                                                "$ref": {"type": "string"}}}  # fmt: skip
     part = json.dumps({"$defs": {"n": {"type": "integer"}}})
-    made = whole(Document("json", json.dumps(schema), (("part.json", part),)))
+    made = resolve_references(Document("json", json.dumps(schema), (("part.json", part),)))
     assert made["properties"]["a"] == made["properties"]["b"] == {"type": "integer"}

@@ -201,18 +201,18 @@ def read_schema(
     UsageError
         The file is not readable, or not a schema of this kind.
     """
-    from cykafka.schemas.document import FORMS
+    from cykafka.schemas.document import SCHEMA_TYPES
     from cykafka.schemas.schema import Schema
 
     if kind == "protobuf" and not _is_text(path):
-        return Schema(_descriptors(path)[-1][1], FORMS[kind], references)
+        return Schema(_descriptors(path)[-1][1], SCHEMA_TYPES[kind], references)
     text = read_text(path)
     if kind != "protobuf":
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not JSON: {error}") from None
-    return Schema(text, FORMS[kind], references)
+    return Schema(text, SCHEMA_TYPES[kind], references)
 
 
 def register(
@@ -228,10 +228,10 @@ def register(
     The files that a set of descriptors contains are registered first, each in the subject with its
     name, as Protobuf serializers do.
     """
-    from cykafka.schemas.document import FORMS
+    from cykafka.schemas.document import SCHEMA_TYPES
     from cykafka.schemas.schema import Schema, SchemaReference
 
-    if schema.schema_type == FORMS["protobuf"] and not _is_text(path):
+    if schema.schema_type == SCHEMA_TYPES["protobuf"] and not _is_text(path):
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
         known: dict[str, SchemaReference] = {}

@@ -11,7 +11,7 @@ from uuid import UUID
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.plain_json import strict_json, to_json
 from cykafka.cli.terminal.failures import Failed
-from cykafka.schemas.document import FORMS, Document, UnfitError
+from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import (
@@ -78,11 +78,11 @@ def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
             number, start = split_frame(data if header is None else header)
             if number not in files:
                 document = client.document_by_id(number)
-                _check_type(FORMS[document.form], "PROTOBUF")
+                _check_type(document.schema().schema_type, "PROTOBUF")
                 files[number] = ProtobufFile(document)
             file = files[number]
             indexes, start = split_indexes(data if header is None else header, start)
-            message = file.message_at(indexes)
+            message = file.message(file.name_of(indexes))
             return to_json(
                 MessageToDict(
                     message.FromString(data[start if header is None else 0 :]),
@@ -144,8 +144,7 @@ class _OneSchema:
         self._document = document
 
     def get_schema(self, *_: Any) -> Schema:
-        document = self._document
-        return Schema(document.text, FORMS[document.form], document.references)
+        return self._document.schema()
 
     def lookup_schema(self, subject: str, schema: Schema, **_: Any) -> RegisteredSchema:
         return RegisteredSchema(subject, None, self._document.id, None, schema)
@@ -160,17 +159,17 @@ class _Schemas:
     Parameters
     ----------
     client : SchemaRegistryClient or _OneSchema
-    kind : str
+    schema_type : str
         The type, such as AVRO.
     change : callable, optional
         Returns the changed schema.
     """
 
     def __init__(
-        self, client: Any, kind: str, change: Callable[[Schema], Schema] | None = None
+        self, client: Any, schema_type: str, change: Callable[[Schema], Schema] | None = None
     ) -> None:
         self._client = client
-        self._kind = kind
+        self._schema_type = schema_type
         self._change = change
 
     def get_schema(self, *arguments: Any) -> Schema:
@@ -188,7 +187,7 @@ class _Schemas:
         return found
 
     def _changed(self, schema: Schema) -> Schema:
-        _check_type(schema.schema_type, self._kind)
+        _check_type(schema.schema_type, self._schema_type)
         return schema if self._change is None else self._change(schema)
 
 
@@ -214,7 +213,9 @@ def protobuf_writer(document: Document, name: str) -> _Writer:
 
     file = ProtobufFile(document)
     message = file.message(name)
-    head = frame_id(_number(document)) + frame_indexes(file.indexes_of(message))
+    head = frame_id(_number(document)) + frame_indexes(
+        file.indexes_of(message.DESCRIPTOR.full_name)
+    )
 
     def write(value: Any) -> bytes:
         with _faults():

@@ -133,8 +133,8 @@ def _document(
             path = Path(file)
             found = register(client, name, path, read_schema(path, kind))
             document = client.document(found.schema, found.schema_id, name)
-    if document.form != kind:
-        raise UsageError(f"{form.option}: the schema of subject {name} is {document.form}")
+    if document.format != kind:
+        raise UsageError(f"{form.option}: the schema of subject {name} is {document.format}")
     return document, message
 
 

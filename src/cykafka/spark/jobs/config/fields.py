@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo
 
-from cykafka.schemas.document import FORMS, SchemaSource, is_subject, read_source
+from cykafka.schemas.document import SCHEMA_TYPES, SchemaSource, is_subject, read_source
 from cykafka.spark.jobs.config import partition_by
 from cykafka.spark.jobs.config.value_schema import Schema, read_schema
 
@@ -219,7 +219,7 @@ def _schema(value: Any, info: ValidationInfo) -> Schema | SchemaSource:
 
 def _encode_schema(value: Any, info: ValidationInfo) -> SchemaSource:
     form = str(info.data.get("encode"))
-    return read_source(value, form if form in FORMS else "avro")
+    return read_source(value, form if form in SCHEMA_TYPES else "avro")
 
 
 def _option(value: Any) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from cykafka.schemas.document import FORMS, Document, SchemaSource, UnfitError
+from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
 from cykafka.schemas.shared import shared_client
 from cykafka.spark.jobs.config import value_schema
@@ -139,7 +139,7 @@ def check_schemas(config: Any) -> None:
                     newest = registry.document_by_version(f"{topic}-value")
                 except SchemaNotFoundError:
                     continue  # subject names may follow another rule
-                if newest.form == decoder.form:
+                if newest.format == decoder.format:
                     decoder.reader.check(newest)
     if isinstance(config, EncodeKeys) and config.encode != "none":
         to = getattr(config, "to", None)
@@ -163,9 +163,11 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
             return Decoder("json", options, None), given
         document = _document(config, source)
         if config.form == "json":
-            from cykafka.schemas.json_schema import whole
+            from cykafka.schemas.json_schema import resolve_references
 
-            return Decoder("json", options, None), value_schema.read_schema(whole(document))
+            return Decoder("json", options, None), value_schema.read_schema(
+                resolve_references(document)
+            )
         decoder = Decoder(config.form, options, document, source.message if source else "")
         _ = decoder.reader  # raises UnfitError
         return decoder, None
@@ -183,17 +185,12 @@ def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
     subject = source.subject if source else f"{topics[0]}-value"
     version = source.version if source else "latest"
     try:
-        found = shared_client(config.registry).document_by_version(
-            subject, "latest" if version == "latest" else int(version)
-        )
+        found = shared_client(config.registry).document_by_version(subject, version)
     except SchemaNotFoundError as error:
         words = f"{error.http_status_code} {error.error_message}"
         words = f"Schema Registry does not have {subject}:{version}: {words}"
         raise UnfitError(words) from None
-    if found.form != config.form:
-        raise UnfitError(
-            f"the subject {subject} is of {FORMS[found.form]}, expected {FORMS[config.form]}"
-        )
+    found.check_format(config.form, f"the subject {subject}")
     return found
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
-from cykafka.schemas.document import FORMS
+from cykafka.schemas.document import SCHEMA_TYPES
 from cykafka.spark.jobs.config.models import Replay
 from cykafka.spark.jobs.config.table_formats import MARKERS
 from cykafka.spark.jobs.config.topic_check import check_partitions
@@ -194,12 +194,12 @@ def _decoded_column(config: Replay, there: StructType) -> StructField | None:
     """Return the column with decoded values, if the job encodes them."""
     if config.encode == "none":
         return None
-    names = [name for name in FORMS if name in there.names]
+    names = [name for name in SCHEMA_TYPES if name in there.names]
     if len(names) != 1:
         raise ConfigError(
             [
                 f'{config.place}: the key "encode" needs an archive with decoded values, in a '
-                f"column {', '.join(FORMS)}: it has {' and '.join(names) or 'none'}"
+                f"column {', '.join(SCHEMA_TYPES)}: it has {' and '.join(names) or 'none'}"
             ]
         )
     field: StructField = there[names[0]]
@@ -338,7 +338,7 @@ def _sender(
     )
     seen = Observation()
     topic = F.lit(config.to) if config.to else F.col("topic")
-    for name in set(FORMS) & set(ordered.columns):  # none without the key encode
+    for name in set(SCHEMA_TYPES) & set(ordered.columns):  # none without the key encode
         good = F.col(name)
         if "error" in ordered.columns:  # a bad record in JSON has the fields that Spark could read
             good = F.when(F.col("error").isNull(), good)

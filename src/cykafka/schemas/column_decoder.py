@@ -1,0 +1,178 @@
+"""Decodes a column of values in the wire format of Schema Registry, schema by schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from cykafka.schemas.cache import keep_results
+from cykafka.schemas.columns import (
+    NO_ID,
+    NULL,
+    Results,
+    Rows,
+    join_bytes,
+    rows_of,
+    schema_ids,
+    without_head,
+)
+from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.error import SchemaNotFoundError
+from cykafka.schemas.faults import shorten_error
+from cykafka.schemas.framing import ID_BYTES, split_frame
+from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.serialization import SerializationError
+
+__all__ = ["ColumnDecoder", "Registry"]
+
+_MOST_SCHEMAS = 1000
+_NOT_WIRE = (
+    "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
+    "id of a schema"
+)
+
+# A schema's id, the numbers of the rows that were written with it, and their values without it.
+_Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]
+
+
+class Registry(Protocol):
+    """The methods of a `SchemaRegistryClient` that batches need."""
+
+    def document_by_id(self, schema_id: int | UUID) -> Document: ...
+    def document_by_version(
+        self, subject_name: str, version: int | str = "latest"
+    ) -> Document: ...
+    def document(
+        self, schema: Schema, id: int | None = None, subject_name: str | None = None
+    ) -> Document: ...
+    def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
+
+
+class ColumnDecoder:
+    """Decodes one column of a batch.
+
+    Parameters
+    ----------
+    client : Registry or None
+        Without a client, only values without a schema id can be decoded.
+    values : pa.BinaryArray
+    name : str
+        key or value.
+    format : str
+        A key of `SCHEMA_TYPES`.
+    headers : iterable of bytes or None, optional
+        The headers that name the schemas, one per row.
+    """
+
+    def __init__(
+        self, client: Registry | None, values: pa.BinaryArray, name: str, format: str,
+        headers: Iterable[bytes | None] = (),
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._values = values
+        self._name = name
+        self._format = format
+        self._wrong: dict[int, str] = {}
+        ids = schema_ids(values)
+        self._groups = [*self._named_in_headers(headers, ids)]
+        for number in np.unique(ids[ids >= 0]):
+            rows = np.flatnonzero(ids == number)
+            payloads = without_head(rows_of(values, rows), ID_BYTES)
+            self._groups.append((int(number), rows, payloads))
+        self._bare = np.flatnonzero(ids == NO_ID)
+        # A schema, or why there is none.
+        self._documents = {number: self._document(number) for number, _, _ in self._groups}
+
+    def newest_document(self) -> Document | None:
+        """Return the usable schema with the highest id, if any."""
+        usable = [found for found in self._documents.values() if isinstance(found, Document)]
+        return max(usable, key=lambda found: found.id or 0, default=None)
+
+    def payloads(self) -> pa.BinaryArray:
+        """Return all values without their ids, in any order."""
+        parts = [payloads for _, _, payloads in self._groups]
+        return pa.concat_arrays([rows_of(self._values, self._bare), *parts])
+
+    def decode(self, reader: Any, *, allows_bare: bool = False) -> Results:
+        """Return the values, and the error of each row.
+
+        Parameters
+        ----------
+        reader : object or None
+            As from `reader_for`; None if no schema is known.
+        allows_bare : bool, default False
+            Whether the reader also reads values without a schema id.
+        """
+        results = Results(len(self._values), reader.kind if reader else pa.binary())
+        if allows_bare and reader:
+            results.put(self._bare, reader.read(rows_of(self._values, self._bare)))
+        else:
+            self._wrong.update(dict.fromkeys(self._bare, _NOT_WIRE))
+        for row, words in self._wrong.items():
+            results.errors[row] = words
+        for number, rows, payloads in self._groups:
+            results.put(rows, self._read(reader, number, payloads))
+        if any(results.errors):
+            start = f"the {self._name} cannot be decoded: "
+            results.errors = [words and start + words for words in results.errors]
+        return results
+
+    def _read(self, reader: Any, number: int | UUID, payloads: pa.BinaryArray) -> Rows:
+        document = self._documents[number]
+        if isinstance(document, str):
+            words = document
+        elif reader is None:
+            words = "no value is a JSON object"  # the other formats have a reader here
+        else:
+            try:
+                return _read_function(reader, document, document.id)(payloads)
+            except UnfitError as error:
+                words = _unusable(number, error)
+        kind = reader.kind if reader else pa.binary()
+        return pa.nulls(len(payloads), kind), dict.fromkeys(range(len(payloads)), words)
+
+    def _named_in_headers(self, headers: Iterable[bytes | None], ids: Any) -> Iterator[_Group]:
+        """Yield the rows whose headers name a schema, and take them out of `ids`."""
+        found: dict[bytes, list[int]] = {}
+        for row, head in enumerate(headers):
+            if head:
+                found.setdefault(head, []).append(row)
+        for head, numbers in found.items():
+            rows = np.array(numbers, np.int64)
+            ids[rows] = NULL
+            try:
+                number, place = split_frame(head)
+            except SerializationError as error:
+                self._wrong.update(dict.fromkeys(numbers, f"its header is wrong: {error}"))
+                continue
+            # The indexes of a Protobuf message follow the schema's id.
+            yield number, rows, join_bytes(head[place:], rows_of(self._values, rows))
+
+    def _document(self, number: int | UUID) -> Document | str:
+        if self._client is None:
+            return "no client of Schema Registry was given"
+        try:
+            document = self._client.document_by_id(number)
+            document.check_format(self._format, "it")
+            return document
+        except SchemaNotFoundError as error:
+            status = f"{error.http_status_code} " if isinstance(number, int) else ""
+            words = f"{status}{error.error_message}"
+            return f"Schema Registry has no schema with the id {number}: {words}"
+        except UnfitError as error:
+            return _unusable(number, error)
+
+
+def _unusable(number: int | UUID, reason: object) -> str:
+    return f"the schema {number} cannot be used: {shorten_error(reason)}"
+
+
+@keep_results(_MOST_SCHEMAS)
+def _read_function(reader: Any, document: Document, _id: int | None) -> Callable[..., Rows]:
+    # Errors name the id, which is not a part of a document's equality.
+    read: Callable[..., Rows] = reader.reader_of(document)
+    return read
