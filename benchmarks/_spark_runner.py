@@ -49,6 +49,11 @@ class ContenderError(Exception):
     """A contender failed. The first line of the text is a summary."""
 
 
+def _paths() -> list[str]:
+    # Spark's Python workers import the empty source from here. The rest may be another cykafka.
+    return [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+
+
 class Session:
     """A Spark session in a separate process.
 
@@ -68,8 +73,7 @@ class Session:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Spark's Python workers import the empty source from there.
-            env={**os.environ, "PYTHONPATH": str(HERE)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_paths())},
         )
         self.version = self._answer()["spark"]
 
