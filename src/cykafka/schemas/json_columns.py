@@ -70,7 +70,9 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
         change: _Change = _same
         kind = schema
     else:
-        kind, change = _type(schema)
+        # Many schemas of objects leave their type out.
+        named = {"type": "object", **schema} if "properties" in schema else schema
+        kind, change = _type(named)
     texts = replace_types(kind, _TEXTS)
     is_object = pa.types.is_struct(kind)
     is_quick = change is _same and is_object

@@ -459,6 +459,16 @@ def test_an_unfit_schema_is_compiled_once(
     assert sum("the schema 1 cannot be used: " in str(error) for error in errors) == 1
 
 
+def test_a_json_schema_with_properties_needs_no_type(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    number = registry.add("orders-value", {"properties": {"id": {"type": "integer"}}}, "JSON")
+    head = b"\0" + number.to_bytes(4, "big")
+    table = decode_batch(client, batch([head + b'{"id": 7}', head + b"7"]), "json")
+    assert table["id"].to_pylist() == [7, None]
+    assert "not an object" in table["error"][1].as_py()
+
+
 def test_json_columns_are_in_the_order_of_the_schema(
     client: SchemaRegistryClient, registry: SchemaRegistry
 ) -> None:
