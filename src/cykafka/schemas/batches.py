@@ -33,6 +33,7 @@ from cykafka.schemas.framing import (
     VALUE_SCHEMA_ID,
     frame_id,
     split_frame,
+    split_indexes,
 )
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
@@ -227,11 +228,13 @@ class _Decoding:
             ids[rows] = NULL
             try:
                 number, place = split_frame(head)
+                # The indexes of a Protobuf message follow the schema's id. Further bytes do not
+                # belong to the value.
+                end = split_indexes(head, place)[1] if self._form == "protobuf" else place
             except SerializationError as error:
                 self._wrong.update(dict.fromkeys(numbers, f"its header is wrong: {error}"))
                 continue
-            # The indexes of a Protobuf message follow the schema's id.
-            indexes = pa.scalar(head[place:], pa.binary())
+            indexes = pa.scalar(head[place:end], pa.binary())
             payloads = rows_of(self._values, rows)
             yield number, rows, pc.binary_join_element_wise(indexes, payloads, _NOTHING)
 
