@@ -74,7 +74,7 @@ class Transport:
         if user is None and split[0].username is not None:
             user = f"{unquote(split[0].username)}:{unquote(split[0].password or '')}"
         if user is not None:
-            self._basic = f"Basic {base64.b64encode(user.encode()).decode()}"
+            self._basic = _basic(user)
         self._settings: dict[str, Any] = {
             "ssl_context": _tls(options),
             "timeout": options["timeout"],
@@ -256,7 +256,7 @@ class Transport:
                 url,
                 given["timeout"],
                 fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
-                headers={"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"},
+                headers={"Authorization": _basic(user)},
                 encode_multipart=False,
             )
             answer = json.loads(data)
@@ -333,8 +333,13 @@ def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:
     headers = {}
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers = urllib3.make_headers(proxy_basic_auth=user)
+        headers = {"Proxy-Authorization": _basic(user)}
     return urllib3.ProxyManager(url, proxy_headers=headers, **settings)
+
+
+def _basic(user: str) -> str:
+    """Return the header for ``USER:PASSWORD``. Bytes that are not UTF-8 stay as they were."""
+    return f"Basic {base64.b64encode(user.encode(errors='surrogateescape')).decode()}"
 
 
 def _host(place: str) -> str:
