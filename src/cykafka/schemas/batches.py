@@ -125,10 +125,12 @@ def decode_batch(
     errors = _both(errors, key_errors)
     columns: dict[str, Any] = {name: table[name] for name in _PLACES}
     columns["key"] = keys
-    own = {*columns, "error"}
     if pa.types.is_struct(values.type) and value not in ("string", "bytes"):
         for field, column in zip(values.type, values.flatten(), strict=True):
-            columns[f"value.{field.name}" if field.name in own else field.name] = column
+            name = field.name
+            while name in columns or name == "error":
+                name = f"value.{name}"
+            columns[name] = column
     else:
         columns["value"] = values
     if mode == "PERMISSIVE":
@@ -217,11 +219,9 @@ class _Decoding:
     def _named_in_headers(self, batch: Any, ids: Any) -> Iterator[_Group]:
         """Yield the rows whose headers name a schema, and take them out of `ids`."""
         heads = batch.header(_HEADERS[self._name]) if hasattr(batch, "header") else ()
-        if not any(heads):
-            return
         found: dict[bytes, list[int]] = {}
         for row, head in enumerate(heads):
-            if head:
+            if head is not None:
                 found.setdefault(head, []).append(row)
         for head, numbers in found.items():
             rows = np.array(numbers, np.int64)

@@ -184,6 +184,17 @@ def test_header_comes_before_the_first_bytes_of_a_value(
     assert table["who"].to_pylist() == ["\0\0\0\0"]
 
 
+def test_columns_keep_all_fields_with_similar_names() -> None:
+    value = b'{"error": 1, "value.error": 2, "value.value.error": 3}'
+
+    table = decode_batch(None, batch([value]), "json")
+
+    assert table.column_names[5:] == [
+        "value.error", "value.value.error", "value.value.value.error", "error"
+    ]  # fmt: skip
+    assert sorted(table.to_pylist()[0][name] for name in table.column_names[5:-1]) == [1, 2, 3]
+
+
 def test_bytes_after_the_id_in_a_header_do_not_belong_to_the_value(
     client: SchemaRegistryClient, registry: SchemaRegistry
 ) -> None:
