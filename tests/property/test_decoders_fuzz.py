@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import proto_files
 import pyarrow as pa
 import pytest
@@ -246,7 +247,9 @@ def is_same(found: Any, value: Any) -> bool:
     if isinstance(found, list):
         return len(found) == len(value) and all(map(is_same, found, value))
     if isinstance(found, float):
-        return found == value or (found != found and value != value)
+        # fastavro does not round a number that is promoted to float.
+        is_rounded = abs(value) < 2**64 and found == np.float32(value)
+        return found == value or is_rounded or (found != found and value != value)
     return bool((UUID(found) if isinstance(value, UUID) else found) == value)
 
 
@@ -256,8 +259,9 @@ FIELDS = st.sampled_from([MessageField.VALUE, MessageField.KEY])
 AVRO_DIFFERS = {
     # In a batch a UUID is a text. Python lacks some times.
     "single": "UUID|base 16|out of range|ordinal|OverflowError",
-    # A decimal's type has a precision.
-    "batch": "precision",
+    # A decimal's type has a precision. If the reader's union has bytes before the writer's string,
+    # fastavro returns bytes, also for a decimal, instead of the string.
+    "batch": "precision|Decimal object expected, got bytes",
 }
 
 
