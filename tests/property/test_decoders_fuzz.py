@@ -325,8 +325,9 @@ def messages(draw: st.DrawFn, kind: Any) -> Any:
     })  # fmt: skip
 
 
-# A batch has one kind of message. The deserializer ignores the message's name.
-PROTOBUF_DIFFERS = {"single": "^$", "batch": "its message is"}
+# A batch has one kind of message, and the deserializer ignores the message's name. ptars ignores
+# what is wrong in fields that the schema lacks, such as a group with the end of another one.
+PROTOBUF_DIFFERS = {"single": "Wire format was corrupt", "batch": "its message is"}
 
 
 @given(st.data(), protobufs(), FIELDS)
