@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from cykafka.schemas.error import SchemaRegistryError
+from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.schema import RegisteredSchema, Schema
 
 
@@ -58,7 +58,7 @@ class MemoryRegistry:
         return RegisteredSchema(subject, version, number, self.guid(number), schema)
 
     def _missing(self, words: str) -> SchemaRegistryError:
-        return SchemaRegistryError(404, 40403, words)
+        return SchemaNotFoundError(404, 40403, words)
 
     def register_schema_full_response(
         self, subject_name: str, schema: Any, normalize_schemas: bool = False

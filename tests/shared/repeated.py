@@ -14,6 +14,6 @@ def kills(few: int, many: int) -> int:
     return int(_KILLS) if _KILLS else many if SOAK else few
 
 
-def examples(many: int) -> int:
+def examples(many: int, few: int | None = None) -> int:
     """The number of examples of a property; CYKAFKA_TEST_EXAMPLES overrides it."""
-    return int(_EXAMPLES) if _EXAMPLES else many if SOAK else max(many // 5, 3)
+    return int(_EXAMPLES) if _EXAMPLES else many if SOAK else few or max(many // 5, 3)

@@ -91,10 +91,12 @@ def decode_batch(
     errors = _both(errors, key_errors)
     columns: dict[str, Any] = {name: table[name] for name in _PLACES}
     columns["key"] = keys
-    own = {*columns, "error"}
     if pa.types.is_struct(values.type) and value not in ("string", "bytes"):
         for field, column in zip(values.type, values.flatten(), strict=True):
-            columns[f"value.{field.name}" if field.name in own else field.name] = column
+            name = field.name
+            while name in columns or name == "error":
+                name = f"value.{name}"
+            columns[name] = column
     else:
         columns["value"] = values
     if mode == "PERMISSIVE":

@@ -23,7 +23,7 @@ from cykafka.schemas.columns import (
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.framing import ID_BYTES, split_frame
+from cykafka.schemas.framing import ID_BYTES, split_frame, split_indexes
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
@@ -139,18 +139,21 @@ class ColumnDecoder:
         """Yield the rows whose headers name a schema, and take them out of `ids`."""
         found: dict[bytes, list[int]] = {}
         for row, head in enumerate(headers):
-            if head:
+            if head is not None:
                 found.setdefault(head, []).append(row)
         for head, numbers in found.items():
             rows = np.array(numbers, np.int64)
             ids[rows] = NULL
             try:
                 number, place = split_frame(head)
+                # The indexes of a Protobuf message follow the schema's id. Further bytes do not
+                # belong to the value.
+                is_protobuf = self._format == "protobuf"
+                end = split_indexes(head, place)[1] if is_protobuf else place
             except SerializationError as error:
                 self._wrong.update(dict.fromkeys(numbers, f"its header is wrong: {error}"))
                 continue
-            # The indexes of a Protobuf message follow the schema's id.
-            yield number, rows, join_bytes(head[place:], rows_of(self._values, rows))
+            yield number, rows, join_bytes(head[place:end], rows_of(self._values, rows))
 
     def _document(self, number: int | UUID) -> Document | str:
         if self._client is None:

@@ -41,7 +41,15 @@ FIRST_MESSAGE = (0,)
 
 
 def frame_id(schema_id: int) -> bytes:
-    """Return the five bytes before a value that was written with a schema."""
+    """Return the five bytes before a value that was written with a schema.
+
+    Raises
+    ------
+    SerializationError
+        The registry returned an id that four bytes cannot hold.
+    """
+    if not 0 <= schema_id < 1 << 32:
+        raise SerializationError(f"the schema id {schema_id} does not fit into four bytes")
     return _ID.pack(0, schema_id)
 
 
@@ -200,14 +208,18 @@ def header_name(field: str) -> str:
 
 
 def schema_header(ctx: SerializationContext | None) -> Any:
-    """Return the header of a record that names its schema, or None."""
+    """Return the header of a record that names its schema, or None.
+
+    A program that copies a record's headers adds a second one. The last one counts, as in Java and
+    in batches.
+    """
     headers = None if ctx is None else ctx.headers
     if not headers or ctx is None:
         return None
     name = header_name(ctx.field)
     if isinstance(headers, dict):
         return headers.get(name)
-    return next((value for key, value in headers if key == name), None)
+    return next((value for key, value in reversed(list(headers)) if key == name), None)
 
 
 def prefix_schema_id_serializer(

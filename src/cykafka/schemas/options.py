@@ -62,7 +62,19 @@ _MOST = 1e9
 # The options whose values become headers unchanged.
 _HEADERS = ("bearer.auth.token", "bearer.auth.logical.cluster", "bearer.auth.identity.pool.id")
 _NO_HEADER = re.compile(r"[^!-~]")
+# Surrogates for bytes of the environment that are not UTF-8 (U+DC80 to U+DCFF) are encodable.
+_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _FILES = ("ssl.certificate.location", "ssl.key.location")
+# The options that are encoded. The error of the codec would contain the value.
+_ENCODED = (
+    "basic.auth.user.info",
+    "bearer.auth.client.id",
+    "bearer.auth.client.secret",
+    "bearer.auth.issuer.endpoint.url",
+    "bearer.auth.scope",
+    "proxy",
+    "url",
+)
 _URLS = ("url", "bearer.auth.issuer.endpoint.url", "proxy")
 
 
@@ -160,6 +172,9 @@ def _credentials(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if function is not None and (not callable(function) or iscoroutinefunction(function)):
         # The awaited client calls it in a thread, which has no event loop.
         yield "bearer.auth.custom.provider.function", "expected a function without async"
+    for name in _ENCODED:
+        if isinstance(given[name], str) and _SURROGATE.search(given[name]):
+            yield name, "expected a text that UTF-8 can encode"
     for name in _HEADERS:
         # The error of the HTTP library would quote the value.
         if not is_header(given[name]):

@@ -20,6 +20,17 @@ __all__ = [
 ]
 
 
+def _checked(value: Any, kind: type) -> Any:
+    """Return a value of the registry's JSON. Raise TypeError if it is of another type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _optional(value: Any, kind: type) -> Any:
+    return None if value is None else _checked(value, kind)
+
+
 @dataclass(frozen=True)
 class SchemaReference:
     """A schema that another schema refers to.
@@ -46,7 +57,8 @@ class SchemaReference:
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> SchemaReference:
         """Return the reference in the registry's JSON."""
-        return cls(src_dict["name"], src_dict["subject"], int(src_dict["version"]))
+        name, subject = (_checked(src_dict[key], str) for key in ("name", "subject"))
+        return cls(name, subject, int(src_dict["version"]))
 
 
 @dataclass(frozen=True)
@@ -99,12 +111,16 @@ class Schema:
     @classmethod
     def from_dict(cls, src_dict: Mapping[str, Any]) -> Schema:
         """Return the schema in the registry's JSON."""
+        rule_set = _optional(src_dict.get("ruleSet"), Mapping)
+        for rules in (rule_set or {}).values():
+            for rule in rules if isinstance(rules, list) else ():
+                _checked(rule, Mapping)
         return cls(
-            src_dict["schema"],
-            src_dict.get("schemaType") or "AVRO",
+            _checked(src_dict["schema"], str),
+            _checked(src_dict.get("schemaType") or "AVRO", str),
             tuple(map(SchemaReference.from_dict, src_dict.get("references") or ())),
-            src_dict.get("metadata"),
-            src_dict.get("ruleSet"),
+            _optional(src_dict.get("metadata"), Mapping),
+            rule_set,
         )
 
 
@@ -133,10 +149,10 @@ class RegisteredSchema:
     def from_dict(cls, src_dict: Mapping[str, Any]) -> RegisteredSchema:
         """Return the version in the registry's JSON."""
         return cls(
-            src_dict.get("subject"),
-            src_dict.get("version"),
-            src_dict.get("id"),
-            src_dict.get("guid"),
+            _optional(src_dict.get("subject"), str),
+            _optional(src_dict.get("version"), int),
+            _optional(src_dict.get("id"), int),
+            _optional(src_dict.get("guid"), str),
             Schema.from_dict(src_dict),
         )
 

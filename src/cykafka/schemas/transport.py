@@ -34,6 +34,9 @@ _HEADERS = {
 _CONNECTIONS = 8
 # The timeout of a request for what is known already.
 _URGENT_S = 2.0
+# A longer response is not the registry's.
+_MOST_BYTES = 100 << 20
+_PART_BYTES = 1 << 16
 # A token is renewed when this share of its time is over.
 _TOKEN_USE = 0.8
 
@@ -131,13 +134,13 @@ class Transport:
         """
         text = _query(query or {})
         content = None if body is None else json.dumps(body).encode()
-        url, response = self._respond(method, path + text, content, is_urgent)
-        return self._parsed(f"{method} {url}{path}", response, parse)
+        url, response, data = self._respond(method, path + text, content, is_urgent)
+        return self._parsed(f"{method} {url}{path}", response, data, parse)
 
     def _respond(
         self, method: str, path: str, content: bytes | None, is_urgent: bool
-    ) -> tuple[str, urllib3.BaseHTTPResponse]:
-        """Return the first final response, and the URL that it comes from."""
+    ) -> tuple[str, urllib3.BaseHTTPResponse, bytes]:
+        """Return the URL of the first final response, the response, and its content."""
         import urllib3
 
         self.check_open()
@@ -154,9 +157,10 @@ class Transport:
                 url, failed = self._urls[number], None
                 try:
                     headers = self._headers(content is not None)
-                    response = self._pools[url].request(
-                        method, url + path, body=content, headers=headers, timeout=timeout
-                    )
+                    response, data = _exchange(
+                        self._pools[url], method, url + path, timeout, body=content,
+                        headers=headers,
+                    )  # fmt: skip
                 except urllib3.exceptions.HTTPError as error:
                     failed = getattr(error, "reason", None) or error
                     continue
@@ -167,9 +171,9 @@ class Transport:
                     break
                 if response.status not in _RETRIABLE:
                     self._first = number
-                    return url, response
+                    return url, response, data
         if failed is None:
-            return url, response
+            return url, response, data
         if isinstance(failed, SchemaRegistryError):
             raise failed
         words = (
@@ -195,9 +199,11 @@ class Transport:
             headers |= _bearer_headers(self._fields())
         return headers
 
-    def _parsed(self, request: str, response: Any, parse: Callable[[Any], _Parsed]) -> _Parsed:
+    def _parsed(
+        self, request: str, response: Any, data: bytes, parse: Callable[[Any], _Parsed]
+    ) -> _Parsed:
         try:
-            content = json.loads(response.data) if response.data else None
+            content = json.loads(data) if data else None
         except (ValueError, RecursionError):
             content = None
         status = response.status
@@ -240,14 +246,16 @@ class Transport:
         url = given["bearer.auth.issuer.endpoint.url"]
         user = f"{given['bearer.auth.client.id']}:{given['bearer.auth.client.secret']}"
         try:
-            response = self._pools[url].request(
+            response, data = _exchange(
+                self._pools[url],
                 "POST",
                 url,
+                given["timeout"],
                 fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
                 headers={"Authorization": _basic(user)},
                 encode_multipart=False,
             )
-            answer = json.loads(response.data)
+            answer = json.loads(data)
             return answer["access_token"], float(answer.get("expires_in") or 0)
         except urllib3.exceptions.HTTPError as error:
             status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
@@ -260,6 +268,39 @@ class Transport:
         )
         option = "bearer.auth.issuer.endpoint.url"
         raise SchemaRegistryError(status, _UNKNOWN, cause, text=text, option=option) from None
+
+
+def _exchange(
+    pool: urllib3.PoolManager, method: str, url: str, timeout: float, **given: Any
+) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+    """Send a request once, and return the response and its content.
+
+    Raises urllib3's HTTPError, also for a response that does not end.
+    """
+    from urllib3.exceptions import HTTPError
+
+    until = time.monotonic() + timeout
+    try:
+        response = pool.request(method, url, timeout=timeout, preload_content=False, **given)
+    except HTTPError:
+        raise
+    except ValueError as error:
+        raise HTTPError(f"it redirects to a wrong address: {error}") from None
+    parts, size = [], 0
+    try:
+        # `read1` returns what has arrived: the timeout of `read` is for each of its packets.
+        while part := response.read1(_PART_BYTES):
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_BYTES:
+                raise HTTPError(f"its response has more than {_MOST_BYTES} bytes")
+            if time.monotonic() > until:
+                raise HTTPError(f"its response does not end within {timeout:g} seconds")
+    except BaseException:
+        response.close()
+        raise
+    response.release_conn()
+    return response, b"".join(parts)
 
 
 def _environment_proxy(url: str) -> str | None:
@@ -284,8 +325,13 @@ def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:
     if proxy is None:
         return urllib3.PoolManager(**settings)
     url, user = _split_user(proxy)
-    headers = urllib3.make_headers(proxy_basic_auth=user)
+    headers = {} if user is None else {"Proxy-Authorization": _basic(user)}
     return urllib3.ProxyManager(url, proxy_headers=headers, **settings)
+
+
+def _basic(user: str) -> str:
+    """Return the header for ``USER:PASSWORD``. Bytes that are not UTF-8 stay as they were."""
+    return f"Basic {base64.b64encode(user.encode(errors='surrogateescape')).decode()}"
 
 
 def _host(place: str) -> str:
@@ -299,10 +345,6 @@ def _split_user(url: str) -> tuple[str, str | None]:
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return urlunsplit(parts._replace(netloc=_host(parts.netloc))), user
-
-
-def _basic(user: str) -> str:
-    return f"Basic {base64.b64encode(user.encode()).decode()}"
 
 
 def _query(given: Mapping[str, Any]) -> str:

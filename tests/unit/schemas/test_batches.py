@@ -187,6 +187,30 @@ def test_header_comes_before_the_first_bytes_of_a_value(
     assert table["who"].to_pylist() == ["\0\0\0\0"]
 
 
+def test_columns_keep_all_fields_with_similar_names() -> None:
+    value = b'{"error": 1, "value.error": 2, "value.value.error": 3}'
+
+    table = decode_batch(None, batch([value]), "json")
+
+    assert table.column_names[5:] == [
+        "value.error", "value.value.error", "value.value.value.error", "error"
+    ]  # fmt: skip
+    assert sorted(table.to_pylist()[0][name] for name in table.column_names[5:-1]) == [1, 2, 3]
+
+
+def test_bytes_after_the_id_in_a_header_do_not_belong_to_the_value(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    number = registry.add("more-value", {**OLD, "name": "More"})
+    value = avro(number, {**OLD, "name": "More"}, {"id": 1, "who": "a"})[5:]
+    head = b"\0" + number.to_bytes(4, "big")
+
+    table = decode_batch(client, WithHeaders([value], [head + b"\6"]))
+
+    assert table["error"].to_pylist() == [None]
+    assert table["id"].to_pylist() == [1]
+
+
 def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
     number = registry.add("guid-value", {**OLD, "name": "Guid"})
     value = avro(number, {**OLD, "name": "Guid"}, {"id": 1, "who": "a"})[5:]

@@ -32,6 +32,12 @@ def test_frame_of_an_id() -> None:
     assert split_frame(b"\0\xff\xff\xff\xff...") == (2**32 - 1, 5)
 
 
+@pytest.mark.parametrize("number", [-1, 2**32])
+def test_an_id_of_more_than_four_bytes_is_an_error(number: int) -> None:
+    with pytest.raises(SerializationError, match=f"{number} does not fit into four bytes"):
+        frame_id(number)
+
+
 def test_frame_of_a_guid() -> None:
     assert frame_guid(GUID) == b"\1" + GUID.bytes
     assert split_frame(frame_guid(GUID)) == (GUID, 17)
@@ -126,6 +132,17 @@ def test_header_names_the_schema(headers: Any, field: Any) -> None:
 def test_header_has_no_place(ctx: Any, words: str) -> None:
     with pytest.raises(SerializationError, match=words):
         header_schema_id_serializer(b"data", ctx, SchemaId("AVRO", 5, str(GUID)))
+
+
+def test_the_last_header_names_the_schema() -> None:
+    headers: Any = [("__value_schema_id", b"\1" + bytes(16))]  # copied from another record
+    ctx: Any = SerializationContext("topic", "value", headers)  # type: ignore[arg-type]
+    header_schema_id_serializer(b"data", ctx, SchemaId("AVRO", 5, str(GUID)))
+    found = SchemaId("AVRO")
+
+    assert dual_schema_id_deserializer(b"data", ctx, found).read() == b"data"
+
+    assert found.guid == GUID
 
 
 def test_prefix_is_read_if_there_is_no_header() -> None:
