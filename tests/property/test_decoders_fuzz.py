@@ -37,7 +37,7 @@ from cykafka.schemas.batches import decode_batch
 from cykafka.schemas.columns import replace_types
 from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError
 from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.framing import KEY_SCHEMA_ID, VALUE_SCHEMA_ID, frame_id, frame_indexes
+from cykafka.schemas.framing import frame_id, frame_indexes, header_name
 from cykafka.schemas.json_serde import JSONDeserializer
 from cykafka.schemas.protobuf_serde import ProtobufDeserializer
 from cykafka.schemas.schema import Schema
@@ -152,7 +152,7 @@ class Batch:
         return self._table.__arrow_c_stream__(requested_schema)
 
     def header(self, name: str) -> list[bytes | None]:
-        is_own = name == {"key": KEY_SCHEMA_ID, "value": VALUE_SCHEMA_ID}[self._field]
+        is_own = name == header_name(self._field)
         return self._heads if is_own else [None] * len(self._heads)
 
 
@@ -189,7 +189,7 @@ def check(
     ]
     found = column(table, field, is_null)
     for row, (head, data) in enumerate(rows):
-        name = KEY_SCHEMA_ID if field == "key" else VALUE_SCHEMA_ID
+        name = header_name(field)
         headers = None if head is None else [("other", b""), (name, head)]
         value, error = None, None
         with limited((form, field, head, data, schema)):
