@@ -135,9 +135,13 @@ class Encoder:
 
     def number(self, topic: str) -> int:
         """Return the id of a topic's schema. May register the schema. Raises like `writer`."""
+        return self._numbered_writer(topic)[0]
+
+    def _numbered_writer(self, topic: str) -> tuple[int, Any]:
+        """Return the id of a topic's schema, and its writer. Finds the latest version once."""
         writer, number = self._find_writer(topic)
         if number is not None or self.source is None or self.source.document is None:
-            return number or 0
+            return number or 0, writer
         options = {**SERIALIZER_DEFAULTS, **dict(self.options)}
         name = "subject.name.strategy.type"
         strategy = STRATEGY_TYPE_MAP[strategy_type(name, options[name])]
@@ -145,7 +149,7 @@ class Encoder:
         if subject is None:
             raise UnfitError(f"the schema has no name, which registry.{name} needs")
         with _convert_errors(subject, topic):
-            return _schema_id(options, subject, self.source.document)
+            return _schema_id(options, subject, self.source.document), writer
 
     def _find_writer(self, topic: str) -> tuple[Any, int | None]:
         """Return the writer for a topic, and the schema's id if known."""
@@ -176,7 +180,7 @@ class Encoder:
             rows = np.flatnonzero(valid & (codes == code))
             if not len(rows):
                 continue
-            number, writer = self.number(topic), self.writer(topic)
+            number, writer = self._numbered_writer(topic)
             writer.check(values.type)
             found, wrong = writer.write(values.take(pa.array(rows)))
             words = f"the value does not fit the schema {number}"

@@ -659,3 +659,14 @@ def test_values_that_do_not_fit_are_bad(registry: SchemaRegistry) -> None:
         Encoder("avro", options(registry), None).encode(
             pa.array([{"id": 1, "who": "a", "x": 1}]), pa.array(["fit"])
         )
+
+
+def test_each_batch_finds_the_latest_version_once(registry: SchemaRegistry) -> None:
+    number = registry.add("latest-value", {**OLD, "name": "Latest"})
+    given = options(registry, **{"cache.latest.ttl.sec": "0"})
+    encoder = Encoder("avro", given, None)
+
+    made = encoder.encode(pa.array([{"id": 1, "who": "a"}]), pa.array(["latest"]))
+
+    assert made.field("value")[0].as_py()[:5] == wire(number, b"")
+    assert registry.requests["GET /subjects/latest-value/versions/latest"] == 1
