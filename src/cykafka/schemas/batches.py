@@ -20,9 +20,10 @@ from cykafka.schemas.document import (
     is_proto_text,
     is_subject,
 )
+from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.framing import frame_id, header_name
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
 __all__ = ["decode_batch", "encode_table"]
@@ -272,17 +273,31 @@ def _writer_schema(
 ) -> tuple[Document, str]:
     """Return the writer's schema with its id, and the Protobuf message's name."""
     message = ""
-    if isinstance(schema, str) and "#" in schema and is_subject(schema.rpartition("#")[0]):
-        schema, _, message = schema.rpartition("#")
     if schema is None:
         return client.document_by_version(subject), message
-    if isinstance(schema, str) and is_subject(schema):
-        return _version(client, schema), message
     if isinstance(schema, str):
-        latest = client.document_by_version(subject)
-        schema = replace(_of_text(schema, latest.format), references=latest.references)
-    registered = client.lookup_schema(subject, schema)
+        text = schema.strip()
+        if "#" in text and is_subject(text.rpartition("#")[0]):
+            text, _, message = text.rpartition("#")
+        if is_subject(text):
+            return _version(client, text), message
+        schema, registered = _registered(client, subject, text)
+    else:
+        registered = client.lookup_schema(subject, schema)
     if schema.schema_type == SCHEMA_TYPES["protobuf"] and is_proto_text(schema.schema_str):
         return client.document(schema, registered.schema_id, subject), message
-    document = client.document(schema)
+    document = client.document(schema, None, subject)
     return replace(document, id=registered.schema_id), message
+
+
+def _registered(client: Registry, subject: str, text: str) -> tuple[Schema, RegisteredSchema]:
+    """Return a subject's schema with a text. A text does not contain the schema's references."""
+    latest = client.document_by_version(subject)
+    schema = _of_text(text, latest.format)
+    try:
+        return schema, client.lookup_schema(subject, schema)
+    except SchemaNotFoundError:
+        if not latest.references:
+            raise
+    schema = replace(schema, references=latest.references)
+    return schema, client.lookup_schema(subject, schema)

@@ -631,3 +631,46 @@ def test_references_of_a_json_schema_are_replaced_once(monkeypatch: pytest.Monke
             decode_batch(None, batch([b'{"id": 1}']), "json", schema=unfit)
 
     assert len(made) == 2
+
+
+def record(name: str, *fields: str) -> dict[str, Any]:
+    kinds = [{"name": field, "type": "long"} for field in fields]
+    return {"type": "record", "name": name, "fields": kinds}
+
+
+def test_references_of_a_table_are_in_the_context_of_the_subject(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    registry.add("point", record("Point", "x", "y"))
+    registry.add(":.swap:point", record("Point", "y", "x"))
+    outer = {**record("Outer"), "fields": [{"name": "at", "type": "Point"}]}
+    references = [SchemaReference("Point", "point", 1)]
+    schema = Schema(json.dumps(outer), "AVRO", references)
+    client.register_schema(":.swap:outer", schema)
+    table = pa.table({"at": pa.array([{"x": 1, "y": 2}])})
+
+    for given in (None, schema, schema.schema_str, ":.swap:outer:1"):
+        made = client.encode_table(None, table, subject=":.swap:outer", schema=given)
+        assert made["value"][0].as_py()[5:] == b"\4\2"
+
+
+def test_the_text_of_an_older_version_has_no_references_of_the_latest(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    registry.add("inner", record("Inner", "x"))
+    old = json.dumps(record("Aged", "id"))
+    number = registry.add("aged-value", old)
+    inner = {"name": "inner", "type": ["null", "Inner"], "default": None}
+    aged = record("Aged", "id")
+    newer = json.dumps({**aged, "fields": [*aged["fields"], inner]})
+    reference = {"name": "Inner", "subject": "inner", "version": 1}
+    newest = registry.add("aged-value", newer, references=[reference])
+    table = pa.table({"id": [1]})
+
+    for given, expected in [
+        (old, number), (newer, newest), (" aged-value:1\n", number), (None, newest)
+    ]:  # fmt: skip
+        made = client.encode_table("aged", table, schema=given)
+        assert made["value"][0].as_py()[1:5] == expected.to_bytes(4, "big")
+    with pytest.raises(SchemaNotFoundError):
+        client.encode_table("aged", table, schema=json.dumps(record("Aged", "other")))
