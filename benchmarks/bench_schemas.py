@@ -105,7 +105,7 @@ class OneSchema:
     def __init__(self, document: Document) -> None:
         self._document = document
 
-    def document_by_id(self, schema_id: int | UUID) -> Document:
+    def document_by_id(self, schema_id: int | UUID, subject_name: str | None = None) -> Document:
         return self._document
 
     def document_by_version(self, subject_name: str, version: Any = "latest") -> Document:

@@ -122,7 +122,7 @@ def rows(
 class Registry(MemoryRegistry):
     """The registry and its client, also for batches."""
 
-    def document_by_id(self, schema_id: int | UUID) -> Document:
+    def document_by_id(self, schema_id: int | UUID, subject_name: str | None = None) -> Document:
         if isinstance(schema_id, UUID):
             return self._document(self.get_schema_by_guid(str(schema_id)), None)
         return self._document(self.get_schema(schema_id), schema_id)

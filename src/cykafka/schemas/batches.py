@@ -60,7 +60,8 @@ def decode_batch(
         The reader's schema: a Schema, a text, or ``SUBJECT:VERSION`` (a number or ``latest``).
         By default the schema with the highest id in the batch, so that the columns of two batches
         may differ. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default is the
-        file's first message.
+        file's first message. The ids of the records belong to the context of SUBJECT, or else to
+        that of the client's ``url``, such as ``http://localhost:8081/contexts/.name``.
     key_schema : Schema or str, optional
         The same for keys.
     mode : str, default "PERMISSIVE"
@@ -145,11 +146,13 @@ def _decoded(
     if client is None and format != "json":
         raise ValueError(f"{name}: the format {format} needs a client of Schema Registry")
     headers = batch.header(header_name(name)) if hasattr(batch, "header") else ()
-    decoder = ColumnDecoder(client, values, name, format, headers)
     if schema is None:
-        document, message = decoder.newest_document(), ""
+        document, message, subject = None, "", None
     else:
-        document, message = _reader_schema(client, schema, format)
+        document, message, subject = _reader_schema(client, schema, format)
+    decoder = ColumnDecoder(client, values, name, format, headers, subject)
+    if schema is None:
+        document = decoder.newest_document()
     if format == "json":
         reader = _json_reader(document, decoder)
     else:
@@ -159,19 +162,19 @@ def _decoded(
 
 def _reader_schema(
     client: Registry | None, schema: Schema | str, format: str
-) -> tuple[Document, str]:
-    """Return the reader's schema, and the Protobuf message's name."""
+) -> tuple[Document, str, str | None]:
+    """Return the reader's schema, the Protobuf message's name, and the subject if any."""
     message = ""
     if isinstance(schema, str):
         text = schema.strip()
         if format == "protobuf" and "#" in text:
             text, _, message = text.rpartition("#")
         if is_subject(text):
-            return _version(client, text), message
+            return _version(client, text), message, text.rpartition(":")[0]
         schema = _of_text(text, format)
     if client is not None:
-        return client.document(schema), message
-    return Document(format, schema.schema_str), message
+        return client.document(schema), message, None
+    return Document(format, schema.schema_str), message, None
 
 
 def _json_reader(document: Document | None, decoder: ColumnDecoder) -> Any:

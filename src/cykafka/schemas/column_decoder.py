@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.faults import shorten_error
 from cykafka.schemas.framing import ID_BYTES, split_frame, split_indexes
+from cykafka.schemas.references import context_of
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
@@ -42,7 +44,9 @@ _Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]
 class Registry(Protocol):
     """The methods of a `SchemaRegistryClient` that batches need."""
 
-    def document_by_id(self, schema_id: int | UUID) -> Document: ...
+    def document_by_id(
+        self, schema_id: int | UUID, subject_name: str | None = None
+    ) -> Document: ...
     def document_by_version(
         self, subject_name: str, version: int | str = "latest"
     ) -> Document: ...
@@ -66,13 +70,16 @@ class ColumnDecoder:
         A key of `SCHEMA_TYPES`.
     headers : iterable of bytes or None, optional
         The headers that name the schemas, one per row.
+    subject : str, optional
+        A subject whose context the ids belong to. By default it is the client's context.
     """
 
     def __init__(
         self, client: Registry | None, values: pa.BinaryArray, name: str, format: str,
-        headers: Iterable[bytes | None] = (),
+        headers: Iterable[bytes | None] = (), subject: str | None = None,
     ) -> None:  # fmt: skip
         self._client = client
+        self._context = context_of(subject) or None
         self._values = values
         self._name = name
         self._format = format
@@ -129,7 +136,7 @@ class ColumnDecoder:
             words = "no value is a JSON object"  # the other formats have a reader here
         else:
             try:
-                return _read_function(reader, document, document.id)(payloads)
+                return _read_function(reader, document, number)(payloads)
             except UnfitError as error:
                 words = _unusable(number, error)
         kind = reader.kind if reader else pa.binary()
@@ -139,7 +146,7 @@ class ColumnDecoder:
         """Yield the rows whose headers name a schema, and take them out of `ids`."""
         found: dict[bytes, list[int]] = {}
         for row, head in enumerate(headers):
-            if head is not None:
+            if head is not None and ids[row] != NULL:
                 found.setdefault(head, []).append(row)
         for head, numbers in found.items():
             rows = np.array(numbers, np.int64)
@@ -159,7 +166,7 @@ class ColumnDecoder:
         if self._client is None:
             return "no client of Schema Registry was given"
         try:
-            document = self._client.document_by_id(number)
+            document = self._client.document_by_id(number, self._context)
             document.check_format(self._format, "it")
             return document
         except SchemaNotFoundError as error:
@@ -175,7 +182,7 @@ def _unusable(number: int | UUID, reason: object) -> str:
 
 
 @keep_results(_MOST_SCHEMAS)
-def _read_function(reader: Any, document: Document, _id: int | None) -> Callable[..., Rows]:
-    # Errors name the id, which is not a part of a document's equality.
-    read: Callable[..., Rows] = reader.reader_of(document)
+def _read_function(reader: Any, document: Document, number: Any) -> Callable[..., Rows]:
+    # Errors name the id or GUID, which is not a part of a document's equality.
+    read: Callable[..., Rows] = reader.reader_of(replace(document, id=number))
     return read

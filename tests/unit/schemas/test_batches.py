@@ -21,6 +21,7 @@ from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
+from cykafka.schemas.framing import frame_guid
 from cykafka.schemas.json_columns import to_json
 from cykafka.schemas.protobuf_serde import ProtobufSerializer
 from cykafka.schemas.schema import Schema, SchemaReference
@@ -211,27 +212,59 @@ def test_bytes_after_the_id_in_a_header_do_not_belong_to_the_value(
     assert table["id"].to_pylist() == [1]
 
 
+def guid_head(client: SchemaRegistryClient, subject: str, version: int = 1) -> bytes:
+    """The header of a record for a version of a subject."""
+    return frame_guid(UUID(client.get_version(subject, version).guid))
+
+
 def test_ids_in_headers(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
     number = registry.add("guid-value", {**OLD, "name": "Guid"})
     value = avro(number, {**OLD, "name": "Guid"}, {"id": 1, "who": "a"})[5:]
-    document = client.document_by_id(number)
-    guid, unknown = UUID(int=5), UUID(int=6)
+    head, unknown = guid_head(client, "guid-value"), UUID(int=6)
 
-    class WithGuid:
-        """A client whose registry has a GUID for the schema."""
+    heads = [head, frame_guid(unknown), None, head]
+    table = decode_batch(client, WithHeaders([value, value, value, value[:-1]], heads))
 
-        def document_by_id(self, number: Any) -> Any:
-            if number == guid:
-                return document
-            raise SchemaNotFoundError(404, 40403, "no such GUID")
+    assert table["who"].to_pylist() == ["a", None, None, None]
+    errors = table["error"].to_pylist()
+    assert f"no schema with the id {unknown}: Schema {unknown} not found" in errors[1]
+    assert "not in the wire format" in errors[2]
+    assert f"does not fit the schema {UUID(bytes=head[1:])}: " in errors[3]
 
-    heads = [b"\1" + guid.bytes, b"\1" + unknown.bytes, None]
-    table = decode_batch(WithGuid(), WithHeaders([value] * 3, heads))  # type: ignore[arg-type]
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROP", "FAIL"])
+def test_null_with_a_header_stays_null(
+    client: SchemaRegistryClient, registry: SchemaRegistry, mode: str
+) -> None:
+    number = registry.add("null-value", {**OLD, "name": "Null"})
+    value = avro(number, {**OLD, "name": "Null"}, {"id": 1, "who": "a"})[5:]
+    heads = [guid_head(client, "null-value")] * 2 + [b"wrong"]
+
+    table = decode_batch(client, WithHeaders([value, None, None], heads), mode=mode)
 
     assert table["who"].to_pylist() == ["a", None, None]
-    errors = table["error"].to_pylist()
-    assert f"no schema with the id {unknown}: no such GUID" in errors[1]
-    assert "not in the wire format" in errors[2]
+    assert mode != "PERMISSIVE" or table["error"].null_count == 3
+
+
+def test_ids_belong_to_the_context_of_the_readers_subject(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    schema, other = record("Context", "a", "b"), record("Context", "b", "a")
+    number = registry.add(":.ids:context-value", schema)
+    while registry.add(f"filler{number}", {**other, "doc": str(number)}) < number:
+        pass  # so that the default context also has a schema with the id
+    value = avro(number, schema, {"a": 1, "b": 2})
+
+    named = decode_batch(client, batch([value]), schema=":.ids:context-value:latest", mode="FAIL")
+    keys = decode_batch(
+        client, batch([None], [value]), "bytes", "avro", key_schema=":.ids:context-value:1"
+    )
+    with SchemaRegistryClient({"url": f"{registry.url}/contexts/.ids"}) as of_context:
+        newest = decode_batch(of_context, batch([value]), mode="FAIL")
+
+    assert named.select(["a", "b"]).to_pylist() == [{"a": 1, "b": 2}]
+    assert newest.select(["a", "b"]).to_pylist() == [{"a": 1, "b": 2}]
+    assert keys["key"].to_pylist() == [{"a": 1, "b": 2}]
 
 
 def test_json_with_and_without_a_schema(
@@ -443,7 +476,7 @@ def test_an_unfit_schema_is_compiled_once(
     form: str, good: str, bad: str, compiler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Client:
-        def document_by_id(self, number: int) -> Document:
+        def document_by_id(self, number: int, _: str | None) -> Document:
             return Document(form, bad, id=number)
 
         def document_by_version(self, *_: Any) -> Document:
