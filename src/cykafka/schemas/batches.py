@@ -58,8 +58,9 @@ def decode_batch(
         The format of the keys. None, the default, leaves them as bytes.
     schema : Schema or str, optional
         The reader's schema: a Schema, a text, or ``SUBJECT:VERSION`` (a number or ``latest``).
-        By default the schema with the highest id in the batch, so that the columns of two batches
-        may differ. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default is the
+        By default the usable schema with the highest id in the batch, so that the columns of two
+        batches may differ. If headers name schemas by GUID, which have no order, it is the schema
+        with the most fields. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default is the
         file's first message. The ids of the records belong to the context of SUBJECT, or else to
         that of the client's ``url``, such as ``http://localhost:8081/contexts/.name``.
     key_schema : Schema or str, optional
@@ -146,17 +147,17 @@ def _decoded(
     if client is None and format != "json":
         raise ValueError(f"{name}: the format {format} needs a client of Schema Registry")
     headers = batch.header(header_name(name)) if hasattr(batch, "header") else ()
-    if schema is None:
-        document, message, subject = None, "", None
-    else:
+    document, message, subject = None, "", None
+    if schema is not None:
         document, message, subject = _reader_schema(client, schema, format)
     decoder = ColumnDecoder(client, values, name, format, headers, subject)
-    if schema is None:
-        document = decoder.newest_document()
-    if format == "json":
-        reader = _json_reader(document, decoder)
-    else:
-        reader = document and reader_for(format, document, message)
+
+    def make(of: Document) -> Any:
+        return _json_reader(of) if format == "json" else reader_for(format, of, message)
+
+    reader = decoder.newest_reader(make) if document is None else make(document)
+    if reader is None and format == "json":
+        reader = _inferred_reader(decoder)
     return decoder.decode(reader, allows_bare=format == "json").columns()
 
 
@@ -177,13 +178,20 @@ def _reader_schema(
     return Document(format, schema.schema_str), message, None
 
 
-def _json_reader(document: Document | None, decoder: ColumnDecoder) -> Any:
-    """Return the reader; None if the columns are unknown."""
-    from cykafka.schemas.json_columns import inferred_type
+def _json_reader(document: Document) -> Any:
+    """Return the reader for a JSON Schema; None if it does not name the columns."""
     from cykafka.schemas.json_schema import JsonTableReader, resolve_references
 
-    if document is not None and "properties" in resolve_references(document):
+    if "properties" in resolve_references(document):
         return JsonTableReader.of(document)
+    return None
+
+
+def _inferred_reader(decoder: ColumnDecoder) -> Any:
+    """Return a reader for JSON objects without a schema; None if no value is an object."""
+    from cykafka.schemas.json_columns import inferred_type
+    from cykafka.schemas.json_schema import JsonTableReader
+
     kind = inferred_type(decoder.payloads())
     return None if kind is None else JsonTableReader(kind)
 

@@ -32,6 +32,8 @@ from cykafka.serialization import SerializationError
 __all__ = ["ColumnDecoder", "Registry"]
 
 _MOST_SCHEMAS = 1000
+# Each unknown id is a request. Bytes that are not in the wire format may look like ids.
+_MOST_UNKNOWN = 100
 _NOT_WIRE = (
     "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
     "id of a schema"
@@ -91,13 +93,43 @@ class ColumnDecoder:
             payloads = without_head(rows_of(values, rows), ID_BYTES)
             self._groups.append((int(number), rows, payloads))
         self._bare = np.flatnonzero(ids == NO_ID)
-        # A schema, or why there is none.
-        self._documents = {number: self._document(number) for number, _, _ in self._groups}
+        self._unknown = 0
+        # A schema, or why there is none. Ids of many records come first, because they are no
+        # garbage.
+        self._documents = {
+            number: self._document(number)
+            for number, _, _ in sorted(self._groups, key=lambda group: -len(group[1]))
+        }
 
-    def newest_document(self) -> Document | None:
-        """Return the usable schema with the highest id, if any."""
-        usable = [found for found in self._documents.values() if isinstance(found, Document)]
-        return max(usable, key=lambda found: found.id or 0, default=None)
+    def newest_reader(self, make: Callable[[Document], Any]) -> Any:
+        """Return the reader for the newest usable schema of the values; None without one.
+
+        The newest schema has the highest id. GUIDs have no order, so that among them and ids the
+        schema with the most fields is the reader's.
+
+        Parameters
+        ----------
+        make : callable
+            Returns the reader for a schema. Values of a schema for which it raises UnfitError
+            cannot be decoded.
+        """
+        readers = self._readers(make)
+        usable = [name for name, found in self._documents.items() if isinstance(found, Document)]
+        if not any(isinstance(number, UUID) for number in usable):
+            return next(readers, None)
+        return max(readers, key=lambda reader: _count_types(reader and reader.kind), default=None)
+
+    def _readers(self, make: Callable[[Document], Any]) -> Iterator[Any]:
+        """Yield the readers for the usable schemas, with the highest id first."""
+        for number in sorted(self._documents, key=_rank, reverse=True):
+            document = self._documents[number]
+            if isinstance(document, Document):
+                try:
+                    reader = make(document)
+                except UnfitError as error:
+                    self._documents[number] = _unusable(number, error)
+                else:
+                    yield reader
 
     def payloads(self) -> pa.BinaryArray:
         """Return all values without their ids, in any order."""
@@ -165,16 +197,38 @@ class ColumnDecoder:
     def _document(self, number: int | UUID) -> Document | str:
         if self._client is None:
             return "no client of Schema Registry was given"
+        if self._unknown >= _MOST_UNKNOWN:
+            return (
+                f"the schema {number} was not requested, because {_MOST_UNKNOWN} schema ids of "
+                "the batch are unknown"
+            )
         try:
             document = self._client.document_by_id(number, self._context)
             document.check_format(self._format, "it")
             return document
         except SchemaNotFoundError as error:
+            self._unknown += 1
             status = f"{error.http_status_code} " if isinstance(number, int) else ""
             words = f"{status}{error.error_message}"
             return f"Schema Registry has no schema with the id {number}: {words}"
         except UnfitError as error:
             return _unusable(number, error)
+
+
+def _rank(number: int | UUID) -> tuple[int, str]:
+    return (-1, str(number)) if isinstance(number, UUID) else (number, "")
+
+
+def _count_types(kind: pa.DataType | None) -> int:
+    """Return the number of types in a type, such as its fields; 0 for None."""
+    if kind is None:
+        return 0
+    if pa.types.is_map(kind):
+        return 1 + _count_types(kind.item_type)
+    if pa.types.is_list(kind):
+        return 1 + _count_types(kind.value_type)
+    fields = kind if pa.types.is_struct(kind) else ()
+    return 1 + sum(_count_types(field.type) for field in fields)
 
 
 def _unusable(number: int | UUID, reason: object) -> str:

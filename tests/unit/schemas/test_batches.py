@@ -611,8 +611,8 @@ def test_the_text_of_a_proto_file_needs_the_registrys_descriptor(
     data = b"\0" + number.to_bytes(4, "big") + b"\0\x08\x05"
     schema = Schema(PROTO_TEXT, "PROTOBUF")
 
+    assert words in decode_batch(client, batch([data]), "protobuf")["error"][0].as_py()
     for call in (
-        lambda: decode_batch(client, batch([data]), "protobuf"),
         lambda: decode_batch(client, batch([data]), "protobuf", schema=schema),
         lambda: decode_batch(client, batch([data]), "protobuf", schema=PROTO_TEXT),
         lambda: client.encode_table("text", table),
@@ -707,3 +707,70 @@ def test_the_text_of_an_older_version_has_no_references_of_the_latest(
         assert made["value"][0].as_py()[1:5] == expected.to_bytes(4, "big")
     with pytest.raises(SchemaNotFoundError):
         client.encode_table("aged", table, schema=json.dumps(record("Aged", "other")))
+
+
+def test_unknown_ids_of_a_batch_have_a_limit(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    number = registry.add("few-value", record("Few", "n"))
+    unknown: list[bytes | None] = [b"\0\1" + bytes(divmod(at, 256)) + b"\7" for at in range(300)]
+    good = avro(number, record("Few", "n"), {"n": 5})
+    registry.requests.clear()
+
+    table = decode_batch(client, batch([*unknown, good, good]))
+
+    assert table["n"].to_pylist() == [None] * 300 + [5, 5]
+    assert registry.requests.total() <= 110
+    errors = table["error"].to_pylist()
+    assert "no schema with the id 16777223: 404" in errors[0]
+    assert "100 schema ids of the batch are unknown" in errors[299]
+
+
+TREE = {"type": "record", "name": "Tree", "fields": [
+    {"name": "next", "type": ["null", "Tree"], "default": None}]}  # fmt: skip
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROP", "FAIL"])
+def test_an_unusable_schema_makes_only_its_records_bad(
+    client: SchemaRegistryClient, registry: SchemaRegistry, mode: str, headers: bool
+) -> None:
+    number, tree = registry.add("good-value", record("Good", "n")), registry.add("tree", TREE)
+    rows = [avro(number, record("Good", "n"), {"n": 5}), avro(tree, TREE, {"next": None})]
+    heads = [guid_head(client, "good-value"), guid_head(client, "tree")]
+    given = WithHeaders([row[5:] for row in rows], heads) if headers else batch(rows)  # type: ignore[arg-type]
+
+    if mode == "FAIL":
+        with pytest.raises(SerializationError, match="Tree contains itself"):
+            decode_batch(client, given, mode=mode)
+        return
+    table = decode_batch(client, given, mode=mode)
+
+    assert table["n"].to_pylist() == [5, None][: len(table)]
+    if mode == "DROP":
+        assert table.schema.metadata == {b"dropped": b"1"}
+    else:
+        name = UUID(bytes=heads[1][1:]) if headers else tree
+        words = f"the value cannot be decoded: the schema {name} cannot be used: Tree contains"
+        assert table["error"][1].as_py().startswith(words)
+
+
+def test_the_largest_schema_of_guids_is_the_readers(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    old = record("Grown", "a")
+    part = {**record("Part", "x", "y")}
+    optional = {"name": "part", "type": ["null", part], "default": None}
+    new = {**old, "fields": [*old["fields"], optional]}
+    registry.add("grown-value", old)
+    registry.add("grown-value", new)
+    first, second = guid_head(client, "grown-value", 1), guid_head(client, "grown-value", 2)
+    rows = [(avro(1, old, {"a": 1})[5:], first),
+            (avro(2, new, {"a": 2, "part": {"x": 3, "y": 4}})[5:], second)]  # fmt: skip
+
+    for given in (rows, rows[::-1]):
+        table = decode_batch(client, WithHeaders(*map(list, zip(*given, strict=True))))
+        assert table.sort_by("a").select(["a", "part", "error"]).to_pylist() == [
+            {"a": 1, "part": None, "error": None},
+            {"a": 2, "part": {"x": 3, "y": 4}, "error": None},
+        ]
