@@ -60,9 +60,9 @@ def decode_batch(
         The reader's schema: a Schema, a text, or ``SUBJECT:VERSION`` (a number or ``latest``).
         By default the usable schema with the highest id in the batch, so that the columns of two
         batches may differ. If headers name schemas by GUID, which have no order, it is the schema
-        with the most fields. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default is the
-        file's first message. The ids of the records belong to the context of SUBJECT, or else to
-        that of the client's ``url``, such as ``http://localhost:8081/contexts/.name``.
+        with the most fields. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default
+        is the file's first message. The ids of the records belong to the context of SUBJECT, or
+        else to that of the client's ``url``, such as ``http://localhost:8081/contexts/.name``.
     key_schema : Schema or str, optional
         The same for keys.
     mode : str, default "PERMISSIVE"

@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 # The libraries compile schemas in C and Rust, where many levels overflow the stack.
 MOST_SCHEMA_LEVELS = 500
-# Without a registry any bytes may name a schema.
+# Without a registry any bytes may name a schema, and a program may use any number of topics.
 _MOST_KNOWN = 10_000
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -355,9 +355,9 @@ class SerializerRules(_Serde):
         target = None if self._follows else self._targets.get(subject)
         if target is None:
             target = yield from self._target(subject, ctx)
-            self._targets[subject] = target
+            _keep(self._targets, subject, target)
         if self._is_fixed and not self._follows and ctx is not None:
-            self._known[ctx.topic, ctx.field] = target
+            _keep(self._known, (ctx.topic, ctx.field), target)
         return target
 
     def _target(self, subject: str, ctx: SerializationContext | None) -> Steps[_Target]:

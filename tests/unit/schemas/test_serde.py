@@ -504,6 +504,20 @@ def test_client_is_needed() -> None:
         AvroDeserializer(None)(b"\0\0\0\0\1\0", context())
 
 
+def test_many_topics_stay_bounded(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cykafka.schemas.serde._MOST_KNOWN", 10)
+    schema = '{"type": "record", "name": "Many", "fields": []}'
+    serializer = AvroSerializer(registry, schema, conf={"subject.name.strategy.type": "TOPIC"})
+
+    for number in range(25):
+        serializer({}, SerializationContext(f"many{number}", MessageField.VALUE))
+
+    assert len(serializer._known) <= 10
+    assert len(serializer._targets) <= 10
+
+
 def test_many_unknown_ids_stay_bounded() -> None:
     read = ProtobufDeserializer(Order)
     for number in range(10_100):
