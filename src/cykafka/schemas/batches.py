@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.column_decoder import ColumnDecoder, Registry
+from cykafka.schemas.column_decoder import ColumnDecoder, Registry, read_function
 from cykafka.schemas.columns import convert_rows, join_bytes
 from cykafka.schemas.document import (
     SCHEMA_TYPES,
@@ -152,13 +152,31 @@ def _decoded(
         document, message, subject = _reader_schema(client, schema, format)
     decoder = ColumnDecoder(client, values, name, format, headers, subject)
 
+    if format == "json":
+        return _json_values(decoder, document)
+
     def make(of: Document) -> Any:
-        return _json_reader(of) if format == "json" else reader_for(format, of, message)
+        return reader_for(format, of, message)
 
     reader = decoder.newest_reader(make) if document is None else make(document)
-    if reader is None and format == "json":
-        reader = _inferred_reader(decoder)
-    return decoder.decode(reader, allows_bare=format == "json").columns()
+    return decoder.decode(reader).columns()
+
+
+def _json_values(decoder: ColumnDecoder, document: Document | None) -> tuple[pa.Array, pa.Array]:
+    """Return JSON values, with or without ids, and the error of each row.
+
+    The reader's schema, if given, also checks the values without an id.
+    """
+    from cykafka.schemas.json_batches import inferred_reader, schema_reader
+
+    reader: Any = (
+        decoder.newest_reader(schema_reader) if document is None else schema_reader(document)
+    ) or inferred_reader(decoder.payloads())
+    if reader is None or document is None:
+        read_bare = reader and reader.read
+    else:
+        read_bare = read_function(reader, document, document.id)
+    return decoder.decode(reader, read_bare).columns()
 
 
 def _reader_schema(
@@ -176,24 +194,6 @@ def _reader_schema(
     if client is not None:
         return client.document(schema), message, None
     return Document(format, schema.schema_str), message, None
-
-
-def _json_reader(document: Document) -> Any:
-    """Return the reader for a JSON Schema; None if it does not name the columns."""
-    from cykafka.schemas.json_schema import JsonTableReader, resolve_references
-
-    if "properties" in resolve_references(document):
-        return JsonTableReader.of(document)
-    return None
-
-
-def _inferred_reader(decoder: ColumnDecoder) -> Any:
-    """Return a reader for JSON objects without a schema; None if no value is an object."""
-    from cykafka.schemas.json_columns import inferred_type
-    from cykafka.schemas.json_schema import JsonTableReader
-
-    kind = inferred_type(decoder.payloads())
-    return None if kind is None else JsonTableReader(kind)
 
 
 def _of_text(text: str, format: str) -> Schema:

@@ -29,7 +29,7 @@ from cykafka.schemas.references import context_of
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
-__all__ = ["ColumnDecoder", "Registry"]
+__all__ = ["ColumnDecoder", "Registry", "read_function"]
 
 _MOST_SCHEMAS = 1000
 # Each unknown id is a request. Bytes that are not in the wire format may look like ids.
@@ -38,6 +38,8 @@ _NOT_WIRE = (
     "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
     "id of a schema"
 )
+
+_NO_TYPE = "it is not a JSON object, and no schema names its type: pass schema="
 
 # A schema's id, the numbers of the rows that were written with it, and their values without it.
 _Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]
@@ -136,21 +138,24 @@ class ColumnDecoder:
         parts = [payloads for _, _, payloads in self._groups]
         return pa.concat_arrays([rows_of(self._values, self._bare), *parts])
 
-    def decode(self, reader: Any, *, allows_bare: bool = False) -> Results:
+    def decode(
+        self, reader: Any, read_bare: Callable[[pa.BinaryArray], Rows] | None = None
+    ) -> Results:
         """Return the values, and the error of each row.
 
         Parameters
         ----------
         reader : object or None
             As from `reader_for`; None if no schema is known.
-        allows_bare : bool, default False
-            Whether the reader also reads values without a schema id.
+        read_bare : callable, optional
+            Reads values without a schema id. By default they cannot be decoded.
         """
         results = Results(len(self._values), reader.kind if reader else pa.binary())
-        if allows_bare and reader:
-            results.put(self._bare, reader.read(rows_of(self._values, self._bare)))
+        if read_bare is not None:
+            results.put(self._bare, read_bare(rows_of(self._values, self._bare)))
         else:
-            self._wrong.update(dict.fromkeys(self._bare, _NOT_WIRE))
+            is_untyped = reader is None and self._format == "json"
+            self._wrong.update(dict.fromkeys(self._bare, _NO_TYPE if is_untyped else _NOT_WIRE))
         for row, words in self._wrong.items():
             results.errors[row] = words
         for number, rows, payloads in self._groups:
@@ -165,10 +170,10 @@ class ColumnDecoder:
         if isinstance(document, str):
             words = document
         elif reader is None:
-            words = "no value is a JSON object"  # the other formats have a reader here
+            words = _NO_TYPE  # the other formats have a reader here
         else:
             try:
-                return _read_function(reader, document, number)(payloads)
+                return read_function(reader, document, number)(payloads)
             except UnfitError as error:
                 words = _unusable(number, error)
         kind = reader.kind if reader else pa.binary()
@@ -235,8 +240,32 @@ def _unusable(number: int | UUID, reason: object) -> str:
     return f"the schema {number} cannot be used: {shorten_error(reason)}"
 
 
+def read_function(reader: Any, document: Document, number: Any) -> Callable[..., Rows]:
+    """Return the function that reads values written with a schema.
+
+    Parameters
+    ----------
+    reader : object
+        As for `ColumnDecoder.decode`.
+    document : Document
+    number : int or UUID or None
+        The schema's id or GUID, for errors.
+
+    Raises
+    ------
+    UnfitError
+        The reader cannot read such values.
+    """
+    document = replace(document, id=number)
+    # A reader for one batch would only displace others from the cache.
+    if getattr(reader, "is_for_one_batch", False):
+        read: Callable[..., Rows] = reader.reader_of(document)
+        return read
+    return _read_function(reader, document, number)
+
+
 @keep_results(_MOST_SCHEMAS)
-def _read_function(reader: Any, document: Document, number: Any) -> Callable[..., Rows]:
-    # Errors name the id or GUID, which is not a part of a document's equality.
-    read: Callable[..., Rows] = reader.reader_of(replace(document, id=number))
+def _read_function(reader: Any, document: Document, _number: Any) -> Callable[..., Rows]:
+    # The number is not a part of a document's equality.
+    read: Callable[..., Rows] = reader.reader_of(document)
     return read

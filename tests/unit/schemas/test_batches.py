@@ -594,7 +594,9 @@ def test_numbers_that_json_lacks_are_bad(bad: bytes, is_named: bool) -> None:
     assert table["s"].to_pylist() == [": NaN, Infinity", None, None]
     errors = table["error"].to_pylist()
     assert errors[::2] == [None, None]
-    assert errors[1].startswith("the value cannot be decoded: it is not JSON of the schema: ")
+    words = "the value does not fit the schema: it is not JSON: "
+    words = words if is_named else "it is not JSON of the schema: "
+    assert errors[1].startswith(f"the value cannot be decoded: {words}")
 
 
 PROTO_TEXT = 'syntax = "proto3"; package once; message Order { int64 id = 1; }'
@@ -774,3 +776,86 @@ def test_the_largest_schema_of_guids_is_the_readers(
             {"a": 1, "part": None, "error": None},
             {"a": 2, "part": {"x": 3, "y": 4}, "error": None},
         ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "kind", "expected", "bad"),
+    [
+        ({"type": "array", "items": {"type": "integer"}}, b"[1, 2]", pa.list_(pa.int64()),
+         [1, 2], b'["a"]'),
+        ({"type": "string", "maxLength": 2}, b'"ab"', pa.string(), "ab", b'"abc"'),
+        ({"type": ["null", "integer"]}, b"7", pa.int64(), 7, b'"a"'),
+        ({"type": ["string", "integer"]}, b"7", pa.string(), "7", b"{}"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, b'{"a": 1}',
+         pa.map_(pa.string(), pa.int64()), [("a", 1)], b'{"a": "x"}'),
+    ],
+)  # fmt: skip
+def test_a_json_schema_that_is_not_a_record_is_the_column_value(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: Any, value: bytes,
+    kind: pa.DataType, expected: Any, bad: bytes,
+) -> None:  # fmt: skip
+    name = f"root{len(registry.subjects())}"
+    head = b"\0" + registry.add(name, schema, "JSON").to_bytes(4, "big")
+    rows = batch([head + value, head + bad, None])
+
+    for given in (None, f"{name}:1", json.dumps(schema)):
+        table = decode_batch(client, rows, "json", schema=given)
+
+        assert table.column_names == [*PLACES, "value", "error"]
+        assert len(pa.array([], kind).cast(table.schema.field("value").type)) == 0
+        assert table["value"].to_pylist() == [expected, None, None]
+        assert [error is None for error in table["error"].to_pylist()] == [True, False, True]
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "object", "required": ["a"]},
+                                    {"allOf": [{"type": "object"}]}, {}])  # fmt: skip
+def test_a_json_schema_without_columns_gets_those_of_the_values(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: Any
+) -> None:
+    name = f"free{len(registry.subjects())}"
+    head = b"\0" + registry.add(name, schema, "JSON").to_bytes(4, "big")
+
+    for given in (None, f"{name}:1"):
+        table = decode_batch(client, batch([head + b'{"a": 1}', head + b"[1]"]), "json",
+                             schema=given)  # fmt: skip
+        assert table["a"].to_pylist() == [1, None]
+    table = decode_batch(client, batch([head + b"[1]", b"[1]"]), "json")
+    errors = table["error"].to_pylist()
+    assert "object" in errors[0]
+    assert "it is not a JSON object, and no schema names its type: pass schema=" in errors[1]
+
+
+def test_bare_json_is_checked_by_a_schema_that_is_given(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    schema = {"type": "object", "required": ["b"], "properties": {
+        "a": {"type": "integer", "minimum": 5}, "b": {"type": "string"}}}  # fmt: skip
+    number = registry.add("bare-value", schema, "JSON")
+    rows = batch([b'{"a": 5, "b": "x"}', b'{"a": 1, "b": "x"}', b'{"a": 6}', None])
+
+    for given, name in [("bare-value:1", f"the schema {number}"), (json.dumps(schema), "schema")]:
+        table = decode_batch(client, rows, "json", schema=given)
+        assert table["a"].to_pylist() == [5, None, None, None]
+        errors = table["error"].to_pylist()
+        assert errors[0] is errors[3] is None
+        assert "/a: 1 is less than the minimum of 5" in errors[1]
+        assert name in errors[1]
+        assert '"b" is a required property' in errors[2]
+    assert "None" not in errors[1]
+    assert decode_batch(client, rows, "json")["error"].null_count == 4
+
+
+def test_the_check_of_a_json_schema_is_compiled_once(
+    client: SchemaRegistryClient, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = b"\0" + registry.add("all", {"allOf": [{"required": ["a"]}]}, "JSON").to_bytes(4, "big")
+    made = []
+    known = json_schema.validator_for
+    monkeypatch.setattr(
+        json_schema, "validator_for", lambda *args: made.append(args) or known(*args)
+    )
+
+    for _ in range(5):
+        assert decode_batch(client, batch([head + b'{"a": 1}']), "json")["a"].to_pylist() == [1]
+
+    assert len(made) == 1
