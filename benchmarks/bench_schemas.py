@@ -108,10 +108,12 @@ class OneSchema:
     def document_by_id(self, schema_id: int | UUID, subject_name: str | None = None) -> Document:
         return self._document
 
-    def document_by_version(self, subject_name: str, version: Any = "latest") -> Document:
+    def document_by_version(
+        self, subject_name: str, version: Any = "latest", *, modes: Any = None
+    ) -> Document:
         return self._document
 
-    def document(self, schema: Schema) -> Document:
+    def document(self, schema: Schema, *_: Any, modes: Any = None) -> Document:
         return self._document
 
     def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema:

@@ -127,10 +127,12 @@ class Registry(MemoryRegistry):
             return self._document(self.get_schema_by_guid(str(schema_id)), None)
         return self._document(self.get_schema(schema_id), schema_id)
 
-    def document_by_version(self, subject_name: str, version: Any = "latest") -> Document:
+    def document_by_version(
+        self, subject_name: str, version: Any = "latest", *, modes: Any = None
+    ) -> Document:
         return self._document(self.get_version(subject_name, version).schema, None)
 
-    def document(self, schema: Schema) -> Document:
+    def document(self, schema: Schema, *_: Any, modes: Any = None) -> Document:
         return self._document(schema, None)
 
     def _document(self, schema: Schema, number: int | None) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from cykafka.schemas.document import (
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.framing import frame_id, header_name
+from cykafka.schemas.rules import READING, WRITING
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
@@ -189,10 +191,10 @@ def _reader_schema(
         if format == "protobuf" and "#" in text:
             text, _, message = text.rpartition("#")
         if is_subject(text):
-            return _version(client, text), message, text.rpartition(":")[0]
+            return _version(client, text, READING), message, text.rpartition(":")[0]
         schema = _of_text(text, format)
     if client is not None:
-        return client.document(schema), message, None
+        return client.document(schema, modes=READING), message, None
     return Document(format, schema.schema_str), message, None
 
 
@@ -208,11 +210,11 @@ def _of_text(text: str, format: str) -> Schema:
     return Schema(text, SCHEMA_TYPES[format])
 
 
-def _version(client: Registry | None, text: str) -> Document:
+def _version(client: Registry | None, text: str, modes: tuple[str, ...]) -> Document:
     if client is None:
         raise ValueError(f"schema: {text} needs a client of Schema Registry")
     subject, _, version = text.rpartition(":")
-    return client.document_by_version(subject, version)
+    return client.document_by_version(subject, version, modes=modes)
 
 
 def encode_table(
@@ -243,6 +245,8 @@ def encode_table(
 
     Raises
     ------
+    ValueError
+        Two columns have the same name.
     SerializationError
         A row does not fit the schema. It names the row.
     UnfitError
@@ -251,7 +255,10 @@ def encode_table(
         The registry does not respond, or does not contain the schema.
     """
     table = pa.table(data)
-    kept = [name for name in apart if name is not None]
+    repeated = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"column names must be unique: {', '.join(repeated)}")
+    kept = list(dict.fromkeys(name for name in apart if name is not None))
     if "value" in kept:
         raise ValueError("a column that is not a field of the value cannot have the name value")
     if subject is None and topic is None:
@@ -285,25 +292,26 @@ def _writer_schema(
     """Return the writer's schema with its id, and the Protobuf message's name."""
     message = ""
     if schema is None:
-        return client.document_by_version(subject), message
+        return client.document_by_version(subject, modes=WRITING), message
     if isinstance(schema, str):
         text = schema.strip()
         if "#" in text and is_subject(text.rpartition("#")[0]):
             text, _, message = text.rpartition("#")
         if is_subject(text):
-            return _version(client, text), message
+            return _version(client, text, WRITING), message
         schema, registered = _registered(client, subject, text)
     else:
         registered = client.lookup_schema(subject, schema)
     if schema.schema_type == SCHEMA_TYPES["protobuf"] and is_proto_text(schema.schema_str):
-        return client.document(schema, registered.schema_id, subject), message
-    document = client.document(schema, None, subject)
+        document = client.document(schema, registered.schema_id, subject, modes=WRITING)
+        return document, message
+    document = client.document(schema, None, subject, modes=WRITING)
     return replace(document, id=registered.schema_id), message
 
 
 def _registered(client: Registry, subject: str, text: str) -> tuple[Schema, RegisteredSchema]:
     """Return a subject's schema with a text. A text does not contain the schema's references."""
-    latest = client.document_by_version(subject)
+    latest = client.document_by_version(subject, modes=WRITING)
     schema = _of_text(text, latest.format)
     try:
         return schema, client.lookup_schema(subject, schema)

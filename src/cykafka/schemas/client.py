@@ -18,7 +18,7 @@ from cykafka.schemas.error import SchemaRegistryError
 from cykafka.schemas.faults import needing_libraries
 from cykafka.schemas.options import read_options
 from cykafka.schemas.references import SERIALIZED, collect_parts
-from cykafka.schemas.rules import check_rules
+from cykafka.schemas.rules import READING, check_rules
 from cykafka.schemas.schema import (
     Association,
     RegisteredSchema,
@@ -732,7 +732,7 @@ class SchemaRegistryClient:
         Raises
         ------
         UnfitError
-            The schema's type is unknown, or it has rules.
+            The schema's type is unknown, or it has rules for reading.
         """
 
         def find() -> Document:
@@ -740,28 +740,41 @@ class SchemaRegistryClient:
                 schema = self.get_schema_by_guid(str(schema_id))
                 if schema.schema_type == SCHEMA_TYPES["protobuf"]:
                     schema = self.get_schema_by_guid(str(schema_id), SERIALIZED)
-                return self._document(schema, None, subject_name)
+                return self._document(schema, None, subject_name, READING)
             schema = self.get_schema(schema_id, subject_name)
-            return self._document(schema, schema_id, subject_name)
+            return self._document(schema, schema_id, subject_name, READING)
 
         return self._fetch(self._caches.documents, (subject_name, schema_id), find)
 
-    def document_by_version(self, subject_name: str, version: int | str = "latest") -> Document:
+    def document_by_version(
+        self,
+        subject_name: str,
+        version: int | str = "latest",
+        *,
+        modes: tuple[str, ...] | None = None,
+    ) -> Document:
         """Return a version of a subject, and the schemas that it refers to. Raises as above.
 
         Parameters
         ----------
         subject_name : str
         version : int, or str with a number or "latest"
+        modes : tuple of str, optional
+            The modes of rules that the schema must not have, such as ``READ``; by default all.
         """
         if version == "latest":
             found = self.get_latest_version(subject_name)
         else:
             found = self.get_version(subject_name, int(version))
-        return self.document(found.schema, found.schema_id, subject_name)
+        return self.document(found.schema, found.schema_id, subject_name, modes=modes)
 
     def document(
-        self, schema: Schema, id: int | None = None, subject_name: str | None = None
+        self,
+        schema: Schema,
+        id: int | None = None,
+        subject_name: str | None = None,
+        *,
+        modes: tuple[str, ...] | None = None,
     ) -> Document:
         """Return a schema with the schemas that it refers to. Raises as above.
 
@@ -772,21 +785,27 @@ class SchemaRegistryClient:
             The schema's id. With an id, this requests a Protobuf schema's descriptor.
         subject_name : str, optional
             As in `get_schema`.
+        modes : tuple of str, optional
+            As in `document_by_version`.
         """
         return self._fetch(
             self._caches.documents,
-            (subject_name, id, schema),
-            lambda: self._document(schema, id, subject_name),
+            (subject_name, id, schema, modes),
+            lambda: self._document(schema, id, subject_name, modes),
         )
 
     def _document(
-        self, schema: Schema, schema_id: int | None, subject_name: str | None
+        self,
+        schema: Schema,
+        schema_id: int | None,
+        subject_name: str | None,
+        modes: tuple[str, ...] | None,
     ) -> Document:
         formats = {name: format for format, name in SCHEMA_TYPES.items()}
         format = formats.get(schema.schema_type)
         if format is None:
             raise UnfitError(f"its type is {schema.schema_type}, expected {', '.join(formats)}")
-        check_rules(schema)
+        check_rules(schema, modes)
         if format == "protobuf" and schema_id is not None:
             schema = self.get_schema(schema_id, subject_name, SERIALIZED)
         parts = run(collect_parts(self, schema, subject_name))

@@ -16,6 +16,7 @@ from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 from cykafka.schemas.formats import reader_for, writer_for
 from cykafka.schemas.framing import frame_id
+from cykafka.schemas.rules import WRITING
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 from cykafka.schemas.subjects import (
     STRATEGY_TYPE_MAP,
@@ -160,7 +161,7 @@ class Encoder:
         subject = source.subject or topic_subject_name_strategy(_context(topic), None)
         with _convert_errors(subject, topic):
             client = shared_client(dict(self.options))
-            document = client.document_by_version(subject, source.version)
+            document = client.document_by_version(subject, source.version, modes=WRITING)
         document.check_format(self.format, f"the subject {subject}")
         return writer_for(self.format, document, source.message), document.id
 

@@ -52,10 +52,19 @@ class Registry(Protocol):
         self, schema_id: int | UUID, subject_name: str | None = None
     ) -> Document: ...
     def document_by_version(
-        self, subject_name: str, version: int | str = "latest"
+        self,
+        subject_name: str,
+        version: int | str = "latest",
+        *,
+        modes: tuple[str, ...] | None = None,
     ) -> Document: ...
     def document(
-        self, schema: Schema, id: int | None = None, subject_name: str | None = None
+        self,
+        schema: Schema,
+        id: int | None = None,
+        subject_name: str | None = None,
+        *,
+        modes: tuple[str, ...] | None = None,
     ) -> Document: ...
     def lookup_schema(self, subject_name: str, schema: Schema) -> RegisteredSchema: ...
 

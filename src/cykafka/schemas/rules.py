@@ -7,7 +7,11 @@ from typing import Any
 
 from cykafka.schemas.document import UnfitError
 
-__all__ = ["check_rules"]
+__all__ = ["READING", "WRITING", "check_rules"]
+
+# The modes of rules that reading and writing values would need.
+READING = ("READ", "WRITEREAD", "UPGRADE", "DOWNGRADE", "UPDOWN")
+WRITING = ("WRITE", "WRITEREAD")
 
 
 def check_rules(schema: Any, modes: Collection[str] | None = None) -> None:
@@ -21,7 +25,7 @@ def check_rules(schema: Any, modes: Collection[str] | None = None) -> None:
     schema : Schema
         Also one of confluent_kafka.
     modes : collection of str, optional
-        Only rules with these modes count, such as ``READ``; by default all.
+        Only rules with these modes, such as ``READ``, or without a mode count; by default all.
 
     Raises
     ------
@@ -39,7 +43,7 @@ def check_rules(schema: Any, modes: Collection[str] | None = None) -> None:
         for kind in given.values()
         if isinstance(kind, list | tuple)
         for rule in kind
-        if not rule.get("disabled") and (modes is None or _mode(rule) in modes)
+        if not rule.get("disabled") and (modes is None or _mode(rule) in (*modes, None))
     ]
     if rules:
         names = ", ".join(f"{rule.get('name')} ({rule.get('type')})" for rule in rules)
@@ -49,6 +53,6 @@ def check_rules(schema: Any, modes: Collection[str] | None = None) -> None:
         )
 
 
-def _mode(rule: Mapping[str, Any]) -> str:
+def _mode(rule: Mapping[str, Any]) -> Any:
     mode = rule.get("mode")
-    return str(getattr(mode, "value", mode))  # confluent_kafka has an enumeration
+    return getattr(mode, "value", mode)  # confluent_kafka has an enumeration

@@ -28,7 +28,7 @@ from cykafka.schemas.framing import (
     schema_header,
 )
 from cykafka.schemas.references import collect_parts, context_of
-from cykafka.schemas.rules import check_rules
+from cykafka.schemas.rules import READING, WRITING, check_rules
 from cykafka.schemas.schema import Schema
 from cykafka.schemas.subjects import (
     STRATEGY_TYPE_MAP,
@@ -105,9 +105,7 @@ DESERIALIZER_OPTIONS: Options = {
     "schema.id.deserializer": ("callable", dual_schema_id_deserializer),
 }
 
-_WRITE = ("WRITE", "WRITEREAD")
 _READ = ("READ", "WRITEREAD")
-_MIGRATE = ("UPGRADE", "DOWNGRADE", "UPDOWN")
 
 
 def is_shallow(value: Any, most: int) -> bool:
@@ -382,7 +380,7 @@ class SerializerRules(_Serde):
             registered = yield register(
                 subject, schema, normalize_schemas=self._conf["normalize.schemas"]
             )
-        check_rules(schema, _WRITE)
+        check_rules(schema, WRITING)
         key = schema, context_of(subject)
         write, indexes = yield from self._made(
             self._writers, key, lambda: self._compile(schema, subject)
@@ -543,7 +541,7 @@ class DeserializerRules(_Serde):
             migrates = reader is not None and reader != writer
             for schema in (writer, reader or self._schema):
                 if schema is not None:
-                    check_rules(schema, (*_READ, *_MIGRATE) if migrates else _READ)
+                    check_rules(schema, READING if migrates else _READ)
             return (yield from self._compile(writer, reader, schema_id, subject))
 
         read = yield from self._made(self._readers, key, compile_)

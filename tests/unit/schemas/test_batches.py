@@ -479,10 +479,10 @@ def test_an_unfit_schema_is_compiled_once(
         def document_by_id(self, number: int, _: str | None) -> Document:
             return Document(form, bad, id=number)
 
-        def document_by_version(self, *_: Any) -> Document:
+        def document_by_version(self, *_: Any, modes: Any) -> Document:
             return Document(form, bad, id=1)
 
-        def document(self, schema: Schema) -> Document:
+        def document(self, schema: Schema, *, modes: Any) -> Document:
             return Document(form, schema.schema_str)
 
     client: Any = Client()
@@ -859,3 +859,59 @@ def test_the_check_of_a_json_schema_is_compiled_once(
         assert decode_batch(client, batch([head + b'{"a": 1}']), "json")["a"].to_pylist() == [1]
 
     assert len(made) == 1
+
+
+def rules(mode: str | None) -> dict[str, Any]:
+    rule = {"name": "r", "kind": "CONDITION", "type": "CEL", "expr": "true"}
+    return {"domainRules": [{**rule, "mode": mode} if mode else rule]}
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_read", "is_written"),
+    [("WRITE", True, False), ("READ", False, True), ("WRITEREAD", False, False),
+     ("UPGRADE", False, True), (None, False, False)],
+)  # fmt: skip
+def test_only_rules_of_reading_refuse_a_reader_and_of_writing_a_writer(
+    client: SchemaRegistryClient, registry: SchemaRegistry, mode: Any, is_read: bool,
+    is_written: bool,
+) -> None:  # fmt: skip
+    schema = record(f"Ruled{mode}", "a")
+    subject = f"ruled{mode}"
+    number = registry.add(subject, schema, ruleSet=rules(mode))
+    value = avro(number, schema, {"a": 1})
+    text = Schema(json.dumps(schema), rule_set=rules(mode))
+
+    read = decode_batch(client, batch([value]), schema=json.dumps(schema))["error"].null_count == 1
+    assert read is is_read
+    for given in (f"{subject}:1", text):
+        if is_read:
+            table = decode_batch(client, batch([value]), schema=given, mode="FAIL")
+            assert table["a"].to_pylist() == [1]
+        else:
+            with pytest.raises(UnfitError, match=r"rules, which cykafka does not apply: r \(CEL"):
+                decode_batch(client, batch([value]), schema=given)
+    for given in (None, f"{subject}:1", text):
+        if is_written:
+            made = client.encode_table(None, pa.table({"a": [1]}), subject=subject, schema=given)
+            assert made["value"].to_pylist() == [value]
+        else:
+            with pytest.raises(UnfitError, match=r"rules, which cykafka does not apply: r \(CEL"):
+                client.encode_table(None, pa.table({"a": [1]}), subject=subject, schema=given)
+
+
+@pytest.mark.usefixtures("orders")
+def test_columns_of_a_table_have_different_names(client: SchemaRegistryClient) -> None:
+    columns = [pa.array([1]), pa.array(["a"]), pa.array(["b"]), pa.array([2])]
+    table = pa.Table.from_arrays(columns, ["id", "customer", "customer", "id"])
+
+    with pytest.raises(ValueError, match=r"^column names must be unique: id, customer$"):
+        client.encode_table("order", table)
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_column_may_be_apart_twice(client: SchemaRegistryClient) -> None:
+    table = pa.table({"id": [1], "customer": ["a"], "k": [0]})
+
+    made = client.encode_table("order", table, apart=["k", "k"])
+
+    assert made.column_names == ["k", "value"]

@@ -151,7 +151,7 @@ from cykafka.schemas import SchemaRegistryClient
 from cykafka.schemas.document import Document
 try:
     client = SchemaRegistryClient({{"url": "http://localhost:1"}})
-    client.document_by_version = lambda *_: Document({form!r}, {text!r}, id=1)
+    client.document_by_version = lambda *_, **__: Document({form!r}, {text!r}, id=1)
     client.document_by_id = client.document = client.document_by_version
     {call}
 except ImportError as error:
