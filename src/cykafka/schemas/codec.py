@@ -42,12 +42,16 @@ class Decoder:
         The reader's schema; None for JSON.
     message : str
         Protobuf: the full name of the message.
+    subject : str
+        A subject whose context the ids of the values belong to. By default it is the client's
+        context.
     """
 
     format: str
     options: tuple[tuple[str, str], ...] = field(repr=False)  # with secrets
     document: Document | None
     message: str = ""
+    subject: str = ""
 
     @property
     def reader(self) -> Any:
@@ -63,7 +67,8 @@ class Decoder:
             The registry does not respond. This does not make records bad.
         """
         client = shared_client(dict(self.options))
-        decoder = ColumnDecoder(client, values.cast(pa.binary()), "value", self.format)
+        octets = values.cast(pa.binary())
+        decoder = ColumnDecoder(client, octets, "value", self.format, subject=self.subject)
         return decoder.decode(self.reader).structs("data")
 
 

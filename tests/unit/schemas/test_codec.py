@@ -670,3 +670,22 @@ def test_each_batch_finds_the_latest_version_once(registry: SchemaRegistry) -> N
 
     assert made.field("value")[0].as_py()[:5] == wire(number, b"")
     assert registry.requests["GET /subjects/latest-value/versions/latest"] == 1
+
+
+PAIR: Any = {
+    "type": "record",
+    "name": "Pair",
+    "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "int"}],
+}
+
+
+def test_ids_belong_to_the_context_of_the_readers_subject(registry: SchemaRegistry) -> None:
+    number = registry.add(":.swap:pair-value", PAIR)
+    other = {**PAIR, "fields": PAIR["fields"][::-1]}
+    while registry.add("pair-value", {**other, "doc": str(registry.subjects())}) < number:
+        pass  # so that the default context also has a schema with the id
+    document = registry_document(registry, ":.swap:pair-value")
+    value = avro(number, PAIR, {"a": 1, "b": 2})
+    decoder = Decoder("avro", options(registry), document, subject=":.swap:pair-value")
+
+    assert decoded(decoder, [value]) == ([{"a": 1, "b": 2}], [None])

@@ -118,6 +118,8 @@ def _document(
     client: SchemaRegistryClient, topic: str, form: ValueFormat, options: SchemaOptions
 ) -> tuple[Document, str]:
     """Return the schema with its id, and the Protobuf message's name or an empty text."""
+    from cykafka.schemas.rules import WRITING
+
     kind = cast(SchemaKind, form.name)
     file, subject = options.of(form.part)
     message = ""
@@ -132,7 +134,7 @@ def _document(
                 raise UsageError("a schema in a file has no version: remove :VERSION")
             path = Path(file)
             found = register(client, name, path, read_schema(path, kind))
-            document = client.document(found.schema, found.schema_id, name)
+            document = client.document(found.schema, found.schema_id, name, modes=WRITING)
     if document.format != kind:
         raise UsageError(f"{form.option}: the schema of subject {name} is {document.format}")
     return document, message
@@ -142,9 +144,10 @@ def _registered(
     client: SchemaRegistryClient, form: ValueFormat, name: str, version: int | Literal["latest"]
 ) -> Document:
     from cykafka.schemas.error import SchemaNotFoundError
+    from cykafka.schemas.rules import WRITING
 
     try:
-        return client.document_by_version(name, version)
+        return client.document_by_version(name, version, modes=WRITING)
     except SchemaNotFoundError as error:
         dash = "--" if form.part == "value" else "--key-"
         words = error.error_message.rstrip(".")

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.rules import READING
 from cykafka.schemas.shared import shared_client
 from cykafka.spark.jobs.config import value_schema
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
@@ -136,7 +137,7 @@ def check_schemas(config: Any) -> None:
         for topic in (isinstance(config, TopicKeys) and config.topics) or ():
             with _convert_errors("schema", f"it does not fit the subject {topic}-value: "):
                 try:
-                    newest = registry.document_by_version(f"{topic}-value")
+                    newest = registry.document_by_version(f"{topic}-value", modes=READING)
                 except SchemaNotFoundError:
                     continue  # subject names may follow another rule
                 if newest.format == decoder.format:
@@ -162,13 +163,14 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
         if isinstance(given, value_schema.Schema):
             return Decoder("json", options, None), given
         document = _document(config, source)
+        message, subject = (source.message, source.subject) if source else ("", "")
         if config.form == "json":
             from cykafka.schemas.json_schema import resolve_references
 
-            return Decoder("json", options, None), value_schema.read_schema(
+            return Decoder("json", options, None, subject=subject), value_schema.read_schema(
                 resolve_references(document)
             )
-        decoder = Decoder(config.form, options, document, source.message if source else "")
+        decoder = Decoder(config.form, options, document, message, subject)
         _ = decoder.reader  # raises UnfitError
         return decoder, None
 
@@ -185,7 +187,8 @@ def _document(config: DecodeKeys, source: SchemaSource | None) -> Document:
     subject = source.subject if source else f"{topics[0]}-value"
     version = source.version if source else "latest"
     try:
-        found = shared_client(config.registry).document_by_version(subject, version)
+        client = shared_client(config.registry)
+        found = client.document_by_version(subject, version, modes=READING)
     except SchemaNotFoundError as error:
         words = f"{error.http_status_code} {error.error_message}"
         words = f"Schema Registry does not have {subject}:{version}: {words}"
