@@ -35,10 +35,11 @@ def _awaited(
 class AsyncSchemaRegistryClient:
     """A `SchemaRegistryClient` whose methods are awaited.
 
-    A cached result needs no thread. A request runs in one of the event loop's threads
-    (`asyncio.to_thread`). If several tasks need the same schema, they share the request. A
-    canceled task leaves its request running, and the client keeps the response: `asyncio.run`
-    waits for it before it returns, up to ``timeout`` and the retries. `aclose()` ends the retries.
+    A cached result needs no thread. A request, `decode_batch` and `encode_table` run in one of the
+    event loop's threads (`asyncio.to_thread`). If several tasks need the same schema, they share
+    the request. A canceled task leaves its request running, and the client keeps the response:
+    `asyncio.run` waits for it before it returns, up to ``timeout`` and the retries. `aclose()`
+    ends the retries.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def decode_batch(
         timestamp.
     value : str, default "avro"
         The format of the values: ``avro``, ``protobuf``, ``json``, ``string`` or ``bytes``. JSON
-        also reads values without a schema id.
+        also reads values without a schema id, which only `schema` checks.
     key : str, optional
         The format of the keys. None, the default, leaves them as bytes.
     schema : Schema or str, optional
@@ -68,7 +68,8 @@ def decode_batch(
     key_schema : Schema or str, optional
         The same for keys.
     mode : str, default "PERMISSIVE"
-        For records that cannot be decoded: ``PERMISSIVE`` returns null fields and the reason in
+        For records that cannot be decoded, also because their schema is unusable or one of many
+        unknown schemas: ``PERMISSIVE`` returns null fields and the reason in
         the column ``error``, ``DROP`` omits them and stores their number in the table's metadata
         as ``dropped``, ``FAIL`` raises an error.
 
@@ -77,7 +78,8 @@ def decode_batch(
     pyarrow.Table
         The columns topic, partition, offset, timestamp and key; one column for each field of the
         value, or ``value`` if it is not a record; and ``error`` for ``PERMISSIVE``. A field with
-        the name of another column becomes ``value.NAME``.
+        the name of another column becomes ``value.NAME``. The fields of an Avro union of several
+        types are member0, member1, and so on.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
@@ -105,18 +106,17 @@ class ColumnDecoder:
             self._groups.append((int(number), rows, payloads))
         self._bare = np.flatnonzero(ids == NO_ID)
         self._unknown = 0
-        # A schema, or why there is none. Ids of many records come first, because they are no
-        # garbage.
-        self._documents = {
-            number: self._document(number)
-            for number, _, _ in sorted(self._groups, key=lambda group: -len(group[1]))
-        }
+        counts: Counter[int | UUID] = Counter()
+        for number, rows, _ in self._groups:
+            counts[number] += len(rows)
+        # A schema, or why there is none. Bytes that are no ids are rare, so that they come last.
+        self._documents = {each: self._document(each) for each, _ in counts.most_common()}
 
     def newest_reader(self, make: Callable[[Document], Any]) -> Any:
         """Return the reader for the newest usable schema of the values; None without one.
 
-        The newest schema has the highest id. GUIDs have no order, so that among them and ids the
-        schema with the most fields is the reader's.
+        The newest schema has the highest id. GUIDs have no order: if there are any, the reader's
+        schema is the one with the most fields.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class ColumnDecoder:
         """
         readers = self._readers(make)
         usable = [name for name, found in self._documents.items() if isinstance(found, Document)]
-        if not any(isinstance(number, UUID) for number in usable):
+        if not any(isinstance(name, UUID) for name in usable):
             return next(readers, None)
         return max(readers, key=lambda reader: _count_types(reader and reader.kind), default=None)
 
