@@ -40,7 +40,7 @@ _NOT_WIRE = (
     "id of a schema"
 )
 
-_NO_TYPE = "it is not a JSON object, and no schema names its type: pass schema="
+_NO_TYPE = "no value of the batch is a JSON object whose type pyarrow can infer: pass schema="
 
 # A schema's id, the numbers of the rows that were written with it, and their values without it.
 _Group: TypeAlias = tuple[int | UUID, Any, pa.BinaryArray]

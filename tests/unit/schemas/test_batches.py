@@ -822,7 +822,7 @@ def test_a_json_schema_without_columns_gets_those_of_the_values(
     table = decode_batch(client, batch([head + b"[1]", b"[1]"]), "json")
     errors = table["error"].to_pylist()
     assert "object" in errors[0]
-    assert "it is not a JSON object, and no schema names its type: pass schema=" in errors[1]
+    assert "a JSON object whose type pyarrow can infer: pass schema=" in errors[1]
 
 
 def test_bare_json_is_checked_by_a_schema_that_is_given(
