@@ -35,7 +35,7 @@ from google.protobuf.text_format import Parse
 from _figures import Spread, ratios
 from _machine import describe_machine, load_before, show_progress
 from cykafka.schemas.batches import decode_batch, encode_table
-from cykafka.schemas.document import FORMS, Document
+from cykafka.schemas.document import SCHEMA_TYPES, Document
 from cykafka.schemas.schema import RegisteredSchema, Schema
 
 TOPIC, ID = "orders", 1
@@ -182,7 +182,7 @@ def cases_of(
 
     if form != "json":  # the peer's JSON has spaces
         assert encode()["value"].to_pylist() == encode_by_peer() == values
-    name = FORMS[form].capitalize() if form != "json" else "JSON"
+    name = SCHEMA_TYPES[form].capitalize() if form != "json" else "JSON"
     return [
         Case(f"{name} to Arrow", decode, decode_by_peer, targets[0]),
         Case(f"{name} from Arrow", encode, encode_by_peer, targets[1]),
