@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.column_decoder import ColumnDecoder, Registry, read_function
+from cykafka.schemas.column_decoder import ColumnDecoder, Registry
 from cykafka.schemas.columns import convert_rows, join_bytes
 from cykafka.schemas.document import (
     SCHEMA_TYPES,
@@ -55,7 +55,8 @@ def decode_batch(
         timestamp.
     value : str, default "avro"
         The format of the values: ``avro``, ``protobuf``, ``json``, ``string`` or ``bytes``. JSON
-        also reads values without a schema id, which only `schema` checks.
+        also reads values without a schema id. No schema checks those: `schema` only defines their
+        columns.
     key : str, optional
         The format of the keys. None, the default, leaves them as bytes.
     schema : Schema or str, optional
@@ -167,20 +168,13 @@ def _decoded(
 
 
 def _json_values(decoder: ColumnDecoder, document: Document | None) -> tuple[pa.Array, pa.Array]:
-    """Return JSON values, with or without ids, and the error of each row.
-
-    The reader's schema, if given, also checks the values without an id.
-    """
+    """Return JSON values, with or without ids, and the error of each row."""
     from cykafka.schemas.json_batches import inferred_reader, schema_reader
 
     reader: Any = (
         decoder.newest_reader(schema_reader) if document is None else schema_reader(document)
     ) or inferred_reader(decoder.payloads())
-    if reader is None or document is None:
-        read_bare = reader and reader.read
-    else:
-        read_bare = read_function(reader, document, document.id)
-    return decoder.decode(reader, read_bare).columns()
+    return decoder.decode(reader, reader and reader.read).columns()
 
 
 def _reader_schema(

@@ -55,7 +55,7 @@ class JsonReader:
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that checks values written with a schema."""
         validator = validator_for(document.text, document.parts)
-        words = f"the value does not fit the schema {document.id or ''}".rstrip()
+        words = f"the value does not fit the schema {document.id}"
 
         def read(payloads: pa.BinaryArray) -> Rows:
             faults = _faults(validator, payloads).items()
