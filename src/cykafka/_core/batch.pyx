@@ -354,7 +354,8 @@ cdef class MessageBatch(ArrowExport):
             The format of the keys. None leaves them as bytes.
         schema, key_schema : Schema or str, optional
             The reader's schema: a Schema, a text, or ``SUBJECT:VERSION``. The default is the
-            schema with the highest id in the batch.
+            usable schema with the highest id in the batch, or, if headers name schemas by GUID,
+            the one with the most fields.
         mode : str
             For records that cannot be decoded: ``PERMISSIVE`` returns null fields and a column
             ``error``, ``DROP`` omits them, ``FAIL`` raises an error.
