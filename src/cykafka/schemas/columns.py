@@ -26,6 +26,8 @@ __all__ = [
     "convert_rows",
     "join_bytes",
     "missing_fields",
+    "plain_lists",
+    "plain_type",
     "read_each",
     "replace_types",
     "rows_of",
@@ -220,9 +222,66 @@ def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> 
     return others.get(kind, kind)
 
 
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return any(is_list(kind) for is_list in _LISTS)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain lists instead of other lists, and without dictionaries."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if _is_any_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))
+
+
+def plain_lists(values: pa.Array) -> pa.Array:
+    """Return the values with their `plain_type`, which all other functions expect.
+
+    Arrow 26 casts list views wrongly.
+    """
+    kind = plain_type(values.type)
+    if kind == values.type:
+        return values
+    if pa.types.is_dictionary(values.type):
+        return plain_lists(values.dictionary_decode())
+    mask = values.is_null() if values.null_count else None
+    if pa.types.is_struct(kind):
+        fields = [plain_lists(values.field(number)) for number in range(len(kind))]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        ends = values.offsets.to_numpy()
+        keys = plain_lists(values.keys[ends[0] : ends[-1]])
+        items = plain_lists(values.items[ends[0] : ends[-1]])
+        return pa.MapArray.from_arrays(pa.array(ends - ends[0]), keys, items, kind, mask=mask)
+    sizes = pc.list_value_length(values).fill_null(0).to_numpy()
+    ends = pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])).cast(pa.int32())
+    return pa.ListArray.from_arrays(ends, plain_lists(values.flatten()), kind, mask=mask)
+
+
 def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:
-    """Raise UnfitError for a type with fields that the known type lacks, or without a cast."""
-    for place, _ in missing_fields(known, given):  # a cast would drop the field
+    """Raise UnfitError for a plain type with fields that the known type lacks, or without a cast.
+
+    A cast would drop such a field.
+    """
+    for place, _ in missing_fields(known, given):
         raise UnfitError(f"the schema has no field {place}")
     try:
         pa.nulls(0, given).cast(made)
@@ -233,7 +292,7 @@ def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> Non
 def missing_fields(
     given: pa.DataType, needed: pa.DataType, place: str = ""
 ) -> Iterator[tuple[str, pa.Field]]:
-    """Yield the needed fields that a type lacks, each with its path."""
+    """Yield the needed fields that a plain type lacks, each with its path."""
     if pa.types.is_struct(given) and pa.types.is_struct(needed):
         for field in needed:
             path = place + field.name

@@ -18,6 +18,7 @@ from cykafka.schemas.columns import (
     by_halves,
     convert_rows,
     join_bytes,
+    plain_lists,
     read_each,
     replace_types,
 )
@@ -240,17 +241,15 @@ def to_json(values: pa.Array) -> pa.BinaryArray:
     UnfitError
         JSON lacks the type.
     """
-    made = _json(values).cast(pa.binary())
+    made = _json(plain_lists(values)).cast(pa.binary())
     return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
 
 
 def _json(values: pa.Array) -> pa.StringArray:
-    """Return values as JSON, column by column, without a Python object for each."""
+    """Return plain values as JSON, column by column, without a Python object for each."""
     kind = values.type
     if pa.types.is_null(kind):
         return pa.repeat(pa.scalar("null"), len(values))
-    if pa.types.is_dictionary(kind):
-        return _json(values.dictionary_decode())
     if pa.types.is_map(kind):
         return _json_object(values)
     if pa.types.is_struct(kind):
@@ -259,7 +258,7 @@ def _json(values: pa.Array) -> pa.StringArray:
             start = "," if number else "{"
             parts += [f"{start}{json.dumps(field.name)}:", _json(values.field(number))]
         text = _joined(*parts, "}") if parts else pa.repeat(pa.scalar("{}"), len(values))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif pa.types.is_list(kind):
         text = _joined("[", _elements(values, _json(values.flatten())), "]")
     else:
         text = _json_plain(values)

@@ -19,6 +19,7 @@ import pytest
 from cykafka.schemas import codec, json_schema
 from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas.columns import plain_lists
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.json_columns import to_json
@@ -631,3 +632,56 @@ def test_references_of_a_json_schema_are_replaced_once(monkeypatch: pytest.Monke
             decode_batch(None, batch([b'{"id": 1}']), "json", schema=unfit)
 
     assert len(made) == 2
+
+
+ITEM = {"type": "record", "name": "Item", "fields": [
+    {"name": "x", "type": "long"}, {"name": "n", "type": "long", "default": 7}]}  # fmt: skip
+LISTS = {"type": "record", "name": "Lists", "fields": [
+    {"name": "l", "type": ["null", {"type": "array", "items": ITEM}]},
+    {"name": "k", "type": "string"}]}  # fmt: skip
+LIST_FILE = proto_files.proto(
+    "lists.proto", "", {"Lists": {"l": (1, "repeated .Item"), "k": (2, "string")},
+                        "Item": {"x": (1, "int64"), "n": (2, "int64")}})  # fmt: skip
+LIST_SCHEMA = {"properties": {"k": {"type": "string"}, "l": {"type": ["null", "array"], "items": {
+    "type": "object", "properties": {"x": {"type": "integer"}}}}}}  # fmt: skip
+LIST_SCHEMAS = {
+    "avro": (json.dumps(LISTS), "AVRO"),
+    "protobuf": (proto_files.text(LIST_FILE), "PROTOBUF"),
+    "json": (json.dumps(LIST_SCHEMA), "JSON"),
+}
+
+
+@pytest.mark.parametrize("form", LIST_SCHEMAS)
+@pytest.mark.parametrize(
+    "list_of", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda of: pa.list_(of, 2)]
+)  # fmt: skip
+def test_lists_of_every_type_are_written_alike(
+    client: SchemaRegistryClient, registry: SchemaRegistry, form: str, list_of: Any
+) -> None:
+    registry.add(f"lists-{form}-value", *LIST_SCHEMAS[form])
+    rows = [None, [{"x": 1}, {"x": 2}], [{"x": 3}, {"x": 4}]]
+
+    def table(*fields: str) -> pa.Table:
+        kind = list_of(pa.struct([(name, pa.int64()) for name in fields]))
+        names = pa.DictionaryArray.from_arrays([0, 1, 0, 0], ["a", "b"])
+        return pa.table({"l": pa.array([*rows, rows[1]], kind), "k": names})[1:]
+
+    made = client.encode_table(f"lists-{form}", table("x"))
+
+    back = decode_batch(client, batch(made["value"].to_pylist()), form, mode="FAIL")
+    found = [[item["x"] for item in items] for items in back["l"].to_pylist()]
+    assert found == [[1, 2], [3, 4], [1, 2]]
+    assert back["k"].to_pylist() == ["b", "a", "a"]
+    if form != "json":
+        with pytest.raises(UnfitError, match=r"the schema has no field l\.y"):
+            client.encode_table(f"lists-{form}", table("x", "y"))
+
+
+def test_lists_in_maps_are_plain() -> None:
+    kind = pa.map_(pa.string(), pa.large_list(pa.int64()))
+    rows = [[("a", [1])], None, [("b", [2, 3]), ("c", None)], []]
+
+    for start in range(3):
+        found = plain_lists(pa.array(rows, kind)[start:])
+        assert found.type == pa.map_(pa.string(), pa.list_(pa.int64()))
+        assert found.to_pylist() == rows[start:]
