@@ -194,10 +194,15 @@ def _in_order(found: Any, schema: Any, resolver: Any, objects: dict[int, Any]) -
 
 
 def _retriever(parts: tuple[tuple[str, str], ...]) -> Callable[[str], Any]:
-    """Return a function that finds the schemas that a schema refers to."""
+    """Return a function that finds the schemas that a schema refers to.
+
+    The longest name that an address ends with is the right one: ``common.json`` may be the name of
+    one schema, and ``a/common.json`` of another.
+    """
+    longest = sorted(parts, key=lambda named: len(named[0]), reverse=True)
 
     def retrieve(address: str) -> Any:
-        for name, part in parts:
+        for name, part in longest:
             if address == name or address.endswith("/" + name.lstrip("/")):
                 return _parsed(part)
         raise LookupError(f"the schema has no reference {address}")
