@@ -22,6 +22,7 @@ __all__ = [
     "Results",
     "Rows",
     "by_halves",
+    "check_keys",
     "check_type",
     "convert_rows",
     "join_bytes",
@@ -29,6 +30,7 @@ __all__ = [
     "plain_lists",
     "plain_type",
     "read_each",
+    "rebuilt",
     "replace_types",
     "rows_of",
     "schema_ids",
@@ -165,12 +167,12 @@ def convert_rows(
 
 def read_each(
     payloads: pa.BinaryArray, read: Callable[[bytes], Any], made: pa.DataType, kind: pa.DataType,
-    words: str,
+    words: str, cast: Callable[[pa.Array, pa.DataType], pa.Array] = pa.Array.cast,
 ) -> Rows:  # fmt: skip
     """Read payloads one by one, so that only the wrong ones have errors.
 
-    `read` returns a value of the type `made`, which becomes one of the type `kind`. The other
-    parameters are as for `convert_rows`.
+    `read` returns a value of the type `made`, of which `cast` makes one of the type `kind`. The
+    other parameters are as for `convert_rows`.
     """
     values, wrong = [], {}
     for number, payload in enumerate(payloads.to_pylist()):
@@ -181,7 +183,7 @@ def read_each(
             wrong[number] = f"{words}: {shorten_error(error)}"
 
     def convert(low: int, high: int) -> pa.Array:
-        return pa.array(values[low:high], made).cast(kind)
+        return cast(pa.array(values[low:high], made), kind)
 
     found, more = convert_rows(len(values), convert, kind, words)
     return found, {**more, **wrong}
@@ -207,6 +209,19 @@ def with_nulls(valid: pa.BooleanArray, results: Rows) -> Rows:
     places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
     whole = found.take(pc.if_else(valid, places, pa.scalar(None, pa.int64())))
     return whole, {int(rows[number]): words for number, words in wrong.items()}
+
+
+def check_keys(values: pa.MapArray) -> None:
+    """Raise ValueError if a map has a key twice."""
+    keys = values.keys.dictionary_encode()
+    sizes = np.diff(values.offsets.to_numpy())
+    if not len(keys) or sizes.max(initial=0) < 2:
+        return
+    first = values.offsets[0].as_py()
+    codes = keys.indices.to_numpy()[first : first + sizes.sum()]
+    pairs = np.repeat(np.arange(len(sizes)), sizes) * len(keys.dictionary) + codes
+    if len(np.unique(pairs)) < len(pairs):
+        raise ValueError("a map has a duplicate key")
 
 
 def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
@@ -257,23 +272,39 @@ def plain_lists(values: pa.Array) -> pa.Array:
 
     Arrow 26 casts list views wrongly.
     """
-    kind = plain_type(values.type)
+    return rebuilt(values, plain_type(values.type), pa.Array.cast)
+
+
+def rebuilt(
+    values: pa.Array, kind: pa.DataType, cast: Callable[[pa.Array, pa.DataType], pa.Array]
+) -> pa.Array:
+    """Return the values as a plain type with the same structure.
+
+    `cast` converts arrays of other types than lists, maps and structs.
+    """
     if kind == values.type:
         return values
     if pa.types.is_dictionary(values.type):
-        return plain_lists(values.dictionary_decode())
+        return rebuilt(values.dictionary_decode(), kind, cast)
     mask = values.is_null() if values.null_count else None
     if pa.types.is_struct(kind):
-        fields = [plain_lists(values.field(number)) for number in range(len(kind))]
+        # Only `flatten` makes a field null where the struct is null.
+        parts = values.flatten() if values.null_count else map(values.field, range(len(kind)))
+        fields = [rebuilt(part, of.type, cast) for part, of in zip(parts, kind, strict=True)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
     if pa.types.is_map(kind):
         ends = values.offsets.to_numpy()
-        keys = plain_lists(values.keys[ends[0] : ends[-1]])
-        items = plain_lists(values.items[ends[0] : ends[-1]])
+        keys = rebuilt(values.keys[ends[0] : ends[-1]], kind.key_type, cast)
+        items = rebuilt(values.items[ends[0] : ends[-1]], kind.item_type, cast)
         return pa.MapArray.from_arrays(pa.array(ends - ends[0]), keys, items, kind, mask=mask)
-    sizes = pc.list_value_length(values).fill_null(0).to_numpy()
-    ends = pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])).cast(pa.int32())
-    return pa.ListArray.from_arrays(ends, plain_lists(values.flatten()), kind, mask=mask)
+    if pa.types.is_list(kind):
+        sizes = pc.list_value_length(values).fill_null(0).to_numpy()
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        elements = rebuilt(values.flatten(), kind.value_type, cast)
+        return pa.ListArray.from_arrays(
+            pa.array(ends).cast(pa.int32()), elements, kind, mask=mask
+        )
+    return cast(values, kind)
 
 
 def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:

@@ -685,3 +685,125 @@ def test_lists_in_maps_are_plain() -> None:
         found = plain_lists(pa.array(rows, kind)[start:])
         assert found.type == pa.map_(pa.string(), pa.list_(pa.int64()))
         assert found.to_pylist() == rows[start:]
+
+
+def json_table_writer(
+    client: SchemaRegistryClient, registry: SchemaRegistry, topic: str, schema: Any
+) -> Any:
+    """A function that returns the values that a column's rows become."""
+    registry.add(f"{topic}-value", schema, "JSON")
+
+    def write(values: Any, kind: pa.DataType | None = None) -> list[Any]:
+        made = client.encode_table(topic, pa.table({"v": pa.array(values, kind)}))
+        return [json.loads(value[5:]) for value in made["value"].to_pylist()]
+
+    return write
+
+
+def test_json_errors_name_the_row(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
+    write = json_table_writer(client, registry, "json-rows", {"type": "object"})
+    twice = [[("a", 1)], [("a", 1), ("a", 2)]]
+    for values, kind, words in [
+        ([0.5, float("nan")], None, "a number is not finite"),
+        ([b"a", b"\xff"], None, "UTF8"),
+        (twice, pa.map_(pa.string(), pa.int64()), "a map has a duplicate key"),
+    ]:
+        with pytest.raises(SerializationError, match=f"^row 1 of 2 does not fit .*{words}"):
+            write(values, kind)
+    for kind in (pa.duration("s"), pa.map_(pa.list_(pa.int8()), pa.int8())):
+        with pytest.raises(UnfitError, match="JSON has no"):
+            write([None], kind)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "text"),
+    [
+        (1, pa.int64(), "1"),
+        (True, pa.bool_(), "true"),
+        (Decimal("1.5"), pa.decimal128(2, 1), "1.5"),
+        (date(2026, 1, 2), pa.date32(), "2026-01-02"),
+        ('"', pa.large_string(), '"'),
+    ],
+)
+def test_json_keys_are_texts(
+    client: SchemaRegistryClient, registry: SchemaRegistry, key: Any, kind: Any, text: str
+) -> None:
+    write = json_table_writer(client, registry, "json-keys", {"type": "object"})
+    found = write([[(key, 5)], None, []], pa.map_(kind, pa.int64()))
+    assert found == [{"v": {text: 5}}, {"v": None}, {"v": {}}]
+
+
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "made"),
+    [
+        ({"properties": {"v": TEXT}}, ["a", None], [{"v": "a"}, {}]),
+        ({"properties": {"v": TEXT}}, [None], [{}]),
+        ({"properties": {"v": {"type": ["string", "null"]}}}, [None], [{"v": None}]),
+        ({"properties": {"v": {"anyOf": [TEXT, {"type": "null"}]}}}, [None], [{"v": None}]),
+        ({"properties": {"v": {"enum": ["a"]}}}, ["a", None], [{"v": "a"}, {}]),
+        ({"properties": {"v": {"$ref": "#/$defs/v"}}, "$defs": {"v": TEXT}}, [None], [{}]),
+        ({"properties": {"other": TEXT}}, [None], [{"v": None}]),
+        ({"properties": {"v": TEXT}, "required": ["v"]}, [None], None),
+        ({"properties": {"v": {"properties": {"x": TEXT, "y": TEXT}, "required": ["y"]}}},
+         [{"x": None, "y": "a"}, {"x": "b", "y": "c"}],
+         [{"v": {"y": "a"}}, {"v": {"x": "b", "y": "c"}}]),
+        ({"properties": {"v": {"items": {"properties": {"x": TEXT}}}}},
+         [[{"x": None}, None, {"x": "a"}]], [{"v": [{}, None, {"x": "a"}]}]),
+    ],
+)  # fmt: skip
+def test_json_omits_absent_properties(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: Any, rows: Any, made: Any
+) -> None:
+    topic = f"json-{json.dumps(schema)}-{len(rows)}"
+    write = json_table_writer(client, registry, topic, schema)
+    if made is None:
+        with pytest.raises(SerializationError, match="row 0 of 1 does not fit"):
+            write(rows)
+    else:
+        assert write(rows) == made
+
+
+@pytest.mark.parametrize("good", [0, 100])
+def test_json_values_do_not_depend_on_others(good: int) -> None:
+    """An error makes Python parse the values of the same half."""
+    of = {"type": "object", "properties": {"n": {"type": "number"}}}
+    schema = json.dumps({"properties": {**of["properties"],  # type: ignore[dict-item]
+                                        "l": {"type": "array", "items": of},
+                                        "i": {"type": "array", "items": {"type": "integer"}}}})  # fmt: skip
+    number = b"9007199254740993"
+    values: list[bytes | None] = [
+        b'{"n": %s, "l": [{"n": %s}, null]}' % (number, number), b'{"n": "x"}', b'{"l": ""}',
+        b'\xef\xbb\xbf{"n": 1}', '{"n": 1}'.encode("utf-16"), b'{"n": 1%s}' % (b"0" * 400),
+    ]  # fmt: skip
+    table = decode_batch(None, batch([*values, *[b"{}"] * good]), "json", schema=schema)
+    assert table["n"].to_pylist()[:6] == [2.0**53, None, None, None, None, float("inf")]
+    assert table["l"][0].as_py() == [{"n": 2.0**53}, None]
+    is_bad = [error is not None for error in table["error"].to_pylist()[:6]]
+    assert is_bad == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("has_map", [False, True])
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2023-11-14T22:13:20.1234567Z", datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)),
+        ("2023-11-14T22:13:20.123456789+01:00", datetime(2023, 11, 14, 21, 13, 20, 123456, UTC)),
+        ("2023-11-14t22:13:20.5z", datetime(2023, 11, 14, 22, 13, 20, 500000, UTC)),
+        ("2016-12-31T23:59:60Z", None),
+        ("2023-11-14T22:13:20", None),
+    ],
+)
+def test_json_times_are_those_of_rfc_3339(has_map: bool, text: str, time: Any) -> None:
+    kinds = {"at": {"type": "string", "format": "date-time"}}
+    parts = {"type": "array", "items": {"type": "object", "properties": kinds}}
+    more = {"m": {"type": "object"}} if has_map else {}
+    schema = json.dumps({"properties": {**kinds, "l": parts, **more}})
+    values = [{"at": text, "l": [None, {"at": text}]}, {"at": "2026-01-02T00:00:00Z"}, {}]
+    made = batch([json.dumps(value).encode() for value in values])
+    table = decode_batch(None, made, "json", schema=schema)
+    assert table["at"].to_pylist() == [time, datetime(2026, 1, 2, tzinfo=UTC), None]
+    assert table["l"].to_pylist()[0] == (time and [None, {"at": time}])
+    assert [error is None for error in table["error"].to_pylist()] == [bool(time), True, True]
