@@ -301,9 +301,7 @@ def rebuilt(
         sizes = pc.list_value_length(values).fill_null(0).to_numpy()
         ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         elements = rebuilt(values.flatten(), kind.value_type, cast)
-        return pa.ListArray.from_arrays(
-            pa.array(ends).cast(pa.int32()), elements, kind, mask=mask
-        )
+        return pa.ListArray.from_arrays(pa.array(ends).cast(pa.int32()), elements, kind, mask=mask)
     return cast(values, kind)
 
 

@@ -653,7 +653,8 @@ LIST_SCHEMAS = {
 
 @pytest.mark.parametrize("form", LIST_SCHEMAS)
 @pytest.mark.parametrize(
-    "list_of", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda of: pa.list_(of, 2)]
+    "list_of", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view,
+                lambda of: pa.list_(of, 2)]
 )  # fmt: skip
 def test_lists_of_every_type_are_written_alike(
     client: SchemaRegistryClient, registry: SchemaRegistry, form: str, list_of: Any
@@ -770,9 +771,8 @@ def test_json_omits_absent_properties(
 def test_json_values_do_not_depend_on_others(good: int) -> None:
     """An error makes Python parse the values of the same half."""
     of = {"type": "object", "properties": {"n": {"type": "number"}}}
-    schema = json.dumps({"properties": {**of["properties"],  # type: ignore[dict-item]
-                                        "l": {"type": "array", "items": of},
-                                        "i": {"type": "array", "items": {"type": "integer"}}}})  # fmt: skip
+    kinds = {"n": {"type": "number"}, "l": {"type": "array", "items": of}}
+    schema = json.dumps({"properties": kinds})
     number = b"9007199254740993"
     values: list[bytes | None] = [
         b'{"n": %s, "l": [{"n": %s}, null]}' % (number, number), b'{"n": "x"}', b'{"l": ""}',
