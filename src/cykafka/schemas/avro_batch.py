@@ -371,8 +371,7 @@ def _enum(written: list[str], reads: list[str]) -> _Convert:
 
 def _plain(written: Any, reads: Any, kind: pa.DataType) -> _Convert:
     wrote = written["type"]
-    is_decimal = "decimal" in (written.get("logicalType"), reads.get("logicalType"))
-    if is_decimal:
+    if reads.get("logicalType") == "decimal":  # otherwise a decimal is bytes
         if _decimal_of(written) != _decimal_of(reads) or not pa.types.is_decimal128(kind):
             raise SlowError("a decimal that is read as another type")
         return lambda values: _to_decimals(values, kind)
