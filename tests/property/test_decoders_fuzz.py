@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -249,6 +250,11 @@ def is_same(found: Any, value: Any) -> bool:
         return all(is_same(found[name], value[name]) for name in found)
     if isinstance(found, list):
         return len(found) == len(value) and all(map(is_same, found, value))
+    if isinstance(value, Decimal) and isinstance(found, bytes | str):
+        # The reader's schema lacks the decimal, which only a batch notices.
+        data = found.encode() if isinstance(found, str) else found
+        scale = value.as_tuple().exponent
+        return value == Decimal(int.from_bytes(data, "big", signed=True)).scaleb(int(scale))
     if isinstance(found, float):
         # fastavro does not round a number that is promoted to float.
         is_rounded = abs(value) < 2**64 and found == np.float32(value)
@@ -264,7 +270,7 @@ AVRO_DIFFERS = {
     "single": "UUID|base 16|out of range|ordinal|OverflowError",
     # A decimal's type has a precision. In a reader's union fastavro takes the first branch that
     # can read a value: bytes, or a decimal, before the string that was written.
-    "batch": "precision|got bytes|Expected bytes, got",
+    "batch": "precision|got bytes",
 }
 
 
