@@ -266,8 +266,9 @@ FIELDS = st.sampled_from([MessageField.VALUE, MessageField.KEY])
 
 
 AVRO_DIFFERS = {
-    # In a batch a UUID is a text. Python lacks some times.
-    "single": "UUID|base 16|out of range|ordinal|OverflowError",
+    # In a batch a UUID is a text. Python lacks some times. A batch skips texts in fields that the
+    # reader lacks; the other texts are validated here.
+    "single": "UUID|base 16|out of range|ordinal|OverflowError|codec can't decode",
     # A decimal's type has a precision. In a reader's union fastavro takes the first branch that
     # can read a value: bytes, or a decimal, before the string that was written.
     "batch": "precision|got bytes",
