@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -251,22 +252,30 @@ def is_same(found: Any, value: Any) -> bool:
         return all(is_same(found[name], value[name]) for name in found)
     if isinstance(found, list):
         return len(found) == len(value) and all(map(is_same, found, value))
+    if isinstance(value, Decimal) and isinstance(found, bytes | str):
+        # The reader's schema lacks the decimal, which only a batch notices.
+        data = found.encode() if isinstance(found, str) else found
+        scale = value.as_tuple().exponent
+        return value == Decimal(int.from_bytes(data, "big", signed=True)).scaleb(int(scale))
     if isinstance(found, float):
         # fastavro does not round a number that is promoted to float.
         is_rounded = abs(value) < 2**64 and found == np.float32(value)
         return found == value or is_rounded or (found != found and value != value)
-    return bool((UUID(found) if isinstance(value, UUID) else found) == value)
+    if isinstance(value, UUID):  # bytes, if a reader's union has bytes before it
+        found = UUID(found.decode() if isinstance(found, bytes) else found)
+    return bool(found == value)
 
 
 FIELDS = st.sampled_from([MessageField.VALUE, MessageField.KEY])
 
 
 AVRO_DIFFERS = {
-    # In a batch a UUID is a text. Python lacks some times.
-    "single": "UUID|base 16|out of range|ordinal|OverflowError",
+    # In a batch a UUID is a text. Python lacks some times. A batch skips texts in fields that the
+    # reader lacks; the other texts are validated here.
+    "single": "UUID|base 16|out of range|ordinal|OverflowError|codec can't decode",
     # A decimal's type has a precision. In a reader's union fastavro takes the first branch that
     # can read a value: bytes, or a decimal, before the string that was written.
-    "batch": "precision|got bytes|Expected bytes, got",
+    "batch": "precision|got bytes",
 }
 
 

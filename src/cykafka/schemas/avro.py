@@ -29,6 +29,8 @@ from cykafka.schemas.columns import (
     check_type,
     convert_rows,
     missing_fields,
+    plain_lists,
+    plain_type,
     read_each,
     replace_types,
     with_nulls,
@@ -418,6 +420,7 @@ class AvroWriter:
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
+        kind = plain_type(kind)
         check_type(kind, self.kind, _of_both(kind, self._made))
         fields = missing_fields(kind, self._needed)
         missing = sorted(path for path, field in fields if not field.nullable)  # has no default
@@ -428,6 +431,7 @@ class AvroWriter:
         """Encode values; null stays null."""
         # The casts find numbers that do not fit into an int, which the libraries would write.
         # Times are already numbers, because Python's time objects are slow.
+        values = plain_lists(values)
         kind = _of_both(values.type, self._made)
         numbers = replace_types(kind, _NUMBERS_OF)
         valid = values.is_valid()

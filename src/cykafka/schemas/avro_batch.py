@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from cykafka.schemas.columns import join_bytes
+from cykafka.schemas.columns import check_keys, join_bytes
 from cykafka.schemas.faults import is_fault
 
 __all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "has_threads"]
@@ -353,25 +353,12 @@ def _list(item: _Convert, kind: pa.ListType | None = None) -> _Convert:
 def _map(item: _Convert, kind: pa.MapType) -> _Convert:
     def convert(values: pa.Array) -> pa.Array:
         values.keys.validate(full=True)  # whether they are UTF-8
-        _check_keys(values)
+        check_keys(values)
         return pa.MapArray.from_arrays(
             values.offsets, values.keys, item(values.items), kind, mask=_mask(values)
         )
 
     return convert
-
-
-def _check_keys(values: pa.MapArray) -> None:
-    """Raise ValueError if a map has a key twice."""
-    keys = values.keys.dictionary_encode()
-    sizes = np.diff(values.offsets.to_numpy())
-    if not len(keys) or sizes.max() < 2:
-        return
-    first = values.offsets[0].as_py()
-    codes = keys.indices.to_numpy()[first : first + sizes.sum()]
-    pairs = np.repeat(np.arange(len(sizes)), sizes) * len(keys.dictionary) + codes
-    if len(np.unique(pairs)) < len(pairs):
-        raise ValueError("a map has a duplicate key")
 
 
 def _enum(written: list[str], reads: list[str]) -> _Convert:
@@ -384,8 +371,7 @@ def _enum(written: list[str], reads: list[str]) -> _Convert:
 
 def _plain(written: Any, reads: Any, kind: pa.DataType) -> _Convert:
     wrote = written["type"]
-    is_decimal = "decimal" in (written.get("logicalType"), reads.get("logicalType"))
-    if is_decimal:
+    if reads.get("logicalType") == "decimal":  # otherwise a decimal is bytes
         if _decimal_of(written) != _decimal_of(reads) or not pa.types.is_decimal128(kind):
             raise SlowError("a decimal that is read as another type")
         return lambda values: _to_decimals(values, kind)
@@ -575,7 +561,7 @@ def _check_symbols(values: pa.Array, symbols: pa.Array) -> None:
 
 def _map_check(check: Callable[[pa.Array], None]) -> Callable[[pa.Array], None]:
     def of_map(values: pa.MapArray) -> None:
-        _check_keys(values)
+        check_keys(values)
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         check(values.items[first:last])
 

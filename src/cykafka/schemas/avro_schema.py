@@ -36,6 +36,7 @@ _MOST_DECIMAL_BYTES = 1_000
 _EXACT = Context(prec=3 * _MOST_DECIMAL_BYTES, Emin=MIN_EMIN, Emax=MAX_EMAX)
 # fastavro's own decimals have no limit, and are rounded to the digits in the writer's schema.
 _DECIMAL = "cykafka-decimal"
+_PLAIN_DECIMAL = "cykafka-plain-decimal"
 _RECORDS = ("record", "error")
 
 
@@ -75,6 +76,7 @@ class AvroSchema:
         self, text: str, parts: tuple[tuple[str, str], ...], *, is_plain: bool = False
     ) -> None:
         self.texts = (text, parts)
+        self._is_plain = is_plain
         self.named: dict[str, Any] = {}
         self._defaults = 0
         try:
@@ -152,7 +154,7 @@ class AvroSchema:
         """
         self.check_sizes()
         written = copy.deepcopy(self.schema)
-        _rename_decimals(written)
+        _rename_decimals(written, _PLAIN_DECIMAL if self._is_plain else _DECIMAL)
         wanted = None if reader is None else reader.schema
         # fastavro skips the elements of a field that the reader lacks also after the end of the
         # value: a length of 2**62 would take years. So the value is first read as it was written.
@@ -352,18 +354,18 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _rename_decimals(schema: Any) -> None:
-    """Let `_read_decimal` read the decimals of a parsed schema."""
+def _rename_decimals(schema: Any, name: str) -> None:
+    """Give the decimals of a parsed schema another logical type."""
     if isinstance(schema, list):
         for branch in schema:
-            _rename_decimals(branch)
+            _rename_decimals(branch, name)
     elif isinstance(schema, dict):
         if schema.get("logicalType") == "decimal":
-            schema["logicalType"] = _DECIMAL
-        for name in ("type", "items", "values"):
-            _rename_decimals(schema.get(name))
+            schema["logicalType"] = name
+        for key in ("type", "items", "values"):
+            _rename_decimals(schema.get(key), name)
         for field in schema.get("fields", ()):
-            _rename_decimals(field["type"])
+            _rename_decimals(field["type"], name)
 
 
 def _read_decimal(data: bytes, schema: Any, _reader: Any = None) -> Decimal:
@@ -374,5 +376,15 @@ def _read_decimal(data: bytes, schema: Any, _reader: Any = None) -> Decimal:
     return Decimal(number).scaleb(-schema.get("scale", 0), _EXACT)
 
 
+def _read_plain_decimal(data: bytes, schema: Any, reader: Any = None) -> Any:
+    """Return a decimal; or the bytes, if the reader's schema lacks the logical type."""
+    if reader in ("bytes", "string"):
+        return data
+    if isinstance(reader, dict) and reader.get("logicalType") != "decimal":
+        return data
+    return _read_decimal(data, schema)
+
+
 for _kind in ("bytes", "fixed"):
     LOGICAL_READERS[f"{_kind}-{_DECIMAL}"] = _read_decimal
+    LOGICAL_READERS[f"{_kind}-{_PLAIN_DECIMAL}"] = _read_plain_decimal

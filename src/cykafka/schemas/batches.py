@@ -267,10 +267,6 @@ def encode_table(
     chunks = [batch.to_struct_array() for batch in rows.combine_chunks().to_batches()]
     kind = pa.struct(list(rows.schema))
     values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
-    if document.format == "json":
-        from cykafka.schemas.json_columns import to_json
-
-        values = to_json(values)
     writer.check(values.type)
     found, wrong = writer.write(values)
     if wrong:

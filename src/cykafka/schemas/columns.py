@@ -22,11 +22,15 @@ __all__ = [
     "Results",
     "Rows",
     "by_halves",
+    "check_keys",
     "check_type",
     "convert_rows",
     "join_bytes",
     "missing_fields",
+    "plain_lists",
+    "plain_type",
     "read_each",
+    "rebuilt",
     "replace_types",
     "rows_of",
     "schema_ids",
@@ -163,12 +167,12 @@ def convert_rows(
 
 def read_each(
     payloads: pa.BinaryArray, read: Callable[[bytes], Any], made: pa.DataType, kind: pa.DataType,
-    words: str,
+    words: str, cast: Callable[[pa.Array, pa.DataType], pa.Array] = pa.Array.cast,
 ) -> Rows:  # fmt: skip
     """Read payloads one by one, so that only the wrong ones have errors.
 
-    `read` returns a value of the type `made`, which becomes one of the type `kind`. The other
-    parameters are as for `convert_rows`.
+    `read` returns a value of the type `made`, of which `cast` makes one of the type `kind`. The
+    other parameters are as for `convert_rows`.
     """
     values, wrong = [], {}
     for number, payload in enumerate(payloads.to_pylist()):
@@ -179,7 +183,7 @@ def read_each(
             wrong[number] = f"{words}: {shorten_error(error)}"
 
     def convert(low: int, high: int) -> pa.Array:
-        return pa.array(values[low:high], made).cast(kind)
+        return cast(pa.array(values[low:high], made), kind)
 
     found, more = convert_rows(len(values), convert, kind, words)
     return found, {**more, **wrong}
@@ -207,6 +211,19 @@ def with_nulls(valid: pa.BooleanArray, results: Rows) -> Rows:
     return whole, {int(rows[number]): words for number, words in wrong.items()}
 
 
+def check_keys(values: pa.MapArray) -> None:
+    """Raise ValueError if a map has a key twice."""
+    keys = values.keys.dictionary_encode()
+    sizes = np.diff(values.offsets.to_numpy())
+    if not len(keys) or sizes.max(initial=0) < 2:
+        return
+    first = values.offsets[0].as_py()
+    codes = keys.indices.to_numpy()[first : first + sizes.sum()]
+    pairs = np.repeat(np.arange(len(sizes)), sizes) * len(keys.dictionary) + codes
+    if len(np.unique(pairs)) < len(pairs):
+        raise ValueError("a map has a duplicate key")
+
+
 def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> pa.DataType:
     """Return a type with some of its types replaced, whose fields may all be null."""
     if pa.types.is_struct(kind):
@@ -220,9 +237,80 @@ def replace_types(kind: pa.DataType, others: dict[pa.DataType, pa.DataType]) -> 
     return others.get(kind, kind)
 
 
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def _is_any_list(kind: pa.DataType) -> bool:
+    return any(is_list(kind) for is_list in _LISTS)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with plain lists instead of other lists, and without dictionaries."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if _is_any_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_type(field.type))
+
+
+def plain_lists(values: pa.Array) -> pa.Array:
+    """Return the values with their `plain_type`, which all other functions expect.
+
+    Arrow 26 casts list views wrongly.
+    """
+    return rebuilt(values, plain_type(values.type), pa.Array.cast)
+
+
+def rebuilt(
+    values: pa.Array, kind: pa.DataType, cast: Callable[[pa.Array, pa.DataType], pa.Array]
+) -> pa.Array:
+    """Return the values as a plain type with the same structure.
+
+    `cast` converts arrays of other types than lists, maps and structs.
+    """
+    if kind == values.type:
+        return values
+    if pa.types.is_dictionary(values.type):
+        return rebuilt(values.dictionary_decode(), kind, cast)
+    mask = values.is_null() if values.null_count else None
+    if pa.types.is_struct(kind):
+        # Only `flatten` makes a field null where the struct is null.
+        parts = values.flatten() if values.null_count else map(values.field, range(len(kind)))
+        fields = [rebuilt(part, of.type, cast) for part, of in zip(parts, kind, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        ends = values.offsets.to_numpy()
+        keys = rebuilt(values.keys[ends[0] : ends[-1]], kind.key_type, cast)
+        items = rebuilt(values.items[ends[0] : ends[-1]], kind.item_type, cast)
+        return pa.MapArray.from_arrays(pa.array(ends - ends[0]), keys, items, kind, mask=mask)
+    if pa.types.is_list(kind):
+        sizes = pc.list_value_length(values).fill_null(0).to_numpy()
+        ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        elements = rebuilt(values.flatten(), kind.value_type, cast)
+        return pa.ListArray.from_arrays(pa.array(ends).cast(pa.int32()), elements, kind, mask=mask)
+    return cast(values, kind)
+
+
 def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> None:
-    """Raise UnfitError for a type with fields that the known type lacks, or without a cast."""
-    for place, _ in missing_fields(known, given):  # a cast would drop the field
+    """Raise UnfitError for a plain type with fields that the known type lacks, or without a cast.
+
+    A cast would drop such a field.
+    """
+    for place, _ in missing_fields(known, given):
         raise UnfitError(f"the schema has no field {place}")
     try:
         pa.nulls(0, given).cast(made)
@@ -233,7 +321,7 @@ def check_type(given: pa.DataType, known: pa.DataType, made: pa.DataType) -> Non
 def missing_fields(
     given: pa.DataType, needed: pa.DataType, place: str = ""
 ) -> Iterator[tuple[str, pa.Field]]:
-    """Yield the needed fields that a type lacks, each with its path."""
+    """Yield the needed fields that a plain type lacks, each with its path."""
     if pa.types.is_struct(given) and pa.types.is_struct(needed):
         for field in needed:
             path = place + field.name

@@ -16,12 +16,16 @@ from pyarrow import json as arrow_json
 from cykafka.schemas.columns import (
     Rows,
     by_halves,
+    check_keys,
     convert_rows,
     join_bytes,
+    plain_lists,
     read_each,
+    rebuilt,
     replace_types,
 )
 from cykafka.schemas.document import UnfitError
+from cykafka.schemas.json_validation import accepts_null, loads
 
 __all__ = ["inferred_type", "json_reader", "to_json"]
 
@@ -36,7 +40,7 @@ _FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
 # Times are parsed as texts at first.
 _TEXTS = dict.fromkeys(_FORMATS.values(), pa.string())
 
-_IS_TEXT = (
+_TEXT_TYPES = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_string_view,
@@ -45,9 +49,19 @@ _IS_TEXT = (
     pa.types.is_binary_view,
     pa.types.is_fixed_size_binary,
 )
+# What JSON has without quotes.
+_NUMBER_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+)
 # How pyarrow and Python write NaN and the infinities, which may also be in a text.
 _NOT_FINITE = b"NaN", b"Inf"
 _NOT_FINITE_VALUE = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+
+# Arrow reads times with at most six digits after the second, and capital letters.
+_MORE_DIGITS = r"(\.[0-9]{6})[0-9]+"
 
 # Converts a value of JSON for pyarrow.
 _Change: TypeAlias = Callable[[Any], Any]
@@ -76,22 +90,24 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
     texts = replace_types(kind, _TEXTS)
     is_object = pa.types.is_struct(kind)
     is_quick = change is _same and is_object
+    prepare = _strict(texts)
 
     def read_value(payload: bytes) -> Any:
-        value = _loads(payload)
+        value = loads(payload)
         if is_object and not isinstance(value, dict):
             raise ValueError("it is not an object")
-        return change(value)
+        return prepare(change(value))
 
     def read_slowly(payloads: pa.BinaryArray) -> Rows:
-        return read_each(payloads, read_value, texts, kind, "it is not JSON of the schema")
+        words = "it is not JSON of the schema"
+        return read_each(payloads, read_value, texts, kind, words, _with_times)
 
     def read(payloads: pa.BinaryArray) -> Rows:
         if not is_quick:
             return read_slowly(payloads)
         return by_halves(
             len(payloads),
-            lambda low, high: _parsed(payloads[low:high], texts).cast(kind),
+            lambda low, high: _with_times(_parsed(payloads[low:high], texts), kind),
             lambda low, high, _: read_slowly(payloads[low:high]),
             _FEW,
         )
@@ -157,24 +173,13 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
     return made
 
 
-def _refuse(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}")
-
-
-def _loads(payload: bytes) -> Any:
-    """Return the value of JSON. Raise ValueError also for NaN and Infinity."""
-    if any(word in payload for word in _NOT_FINITE):
-        return json.loads(payload, parse_constant=_refuse)
-    return json.loads(payload)
-
-
 def _check_finite(joined: bytes, payloads: pa.BinaryArray) -> None:
     """Raise ValueError if a number is NaN or infinite, which pyarrow reads."""
     if not any(word in joined for word in _NOT_FINITE) or not _NOT_FINITE_VALUE.search(joined):
         return
     for payload in payloads.to_pylist():
         if _NOT_FINITE_VALUE.search(payload):  # this may be in a text
-            _loads(payload)
+            loads(payload)
 
 
 def _type(schema: Any) -> tuple[pa.DataType, _Change]:
@@ -201,6 +206,41 @@ def _type(schema: Any) -> tuple[pa.DataType, _Change]:
     return pa.string(), _text
 
 
+def _strict(kind: pa.DataType) -> _Change:
+    """Return a function that prepares values of JSON for Arrow.
+
+    Arrow refuses large integers as floats, and takes a text for a list.
+    """
+    if pa.types.is_floating(kind):
+        return _float
+    if pa.types.is_struct(kind):
+        changes = {field.name: _strict(field.type) for field in kind}
+        changes = {name: change for name, change in changes.items() if change is not _same}
+        return _members(changes) if changes else _same
+    if pa.types.is_map(kind):
+        of = _strict(kind.item_type)
+        return _same if of is _same else _each(lambda pair: (pair[0], of(pair[1])))
+    return _each(_strict(kind.value_type)) if pa.types.is_list(kind) else _same
+
+
+def _float(value: Any) -> Any:
+    # The text of a number that is too large becomes infinite, as in a batch.
+    return float(str(value)) if type(value) is int else value
+
+
+def _with_times(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return parsed values with times instead of texts."""
+    return rebuilt(values, kind, _cast)
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        with suppress(pa.ArrowInvalid):
+            return texts.cast(kind)
+        texts = pc.replace_substring_regex(pc.ascii_upper(texts), _MORE_DIGITS, r"\1")
+    return texts.cast(kind)
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -213,8 +253,8 @@ def _text(value: Any) -> str | None:
 
 def _members(changes: dict[str, _Change]) -> _Change:
     def change(value: Any) -> Any:
-        if value is None:
-            return None
+        if not isinstance(value, dict):
+            return value  # Arrow refuses all but null
         return {**value, **{name: of(value.get(name)) for name, of in changes.items()}}
 
     return change
@@ -225,55 +265,87 @@ def _entries(of: _Change) -> _Change:
 
 
 def _each(of: _Change) -> _Change:
-    return lambda values: values if values is None else [of(value) for value in values]
+    def change(values: Any) -> Any:
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            raise ValueError("expected an array")
+        return [of(value) for value in values]
+
+    return change
 
 
-def to_json(values: pa.Array) -> pa.BinaryArray:
+def to_json(values: pa.Array, schema: Any = None) -> pa.BinaryArray:
     """Return values as JSON; null stays null.
 
     Times become texts of ISO 8601, and decimals numbers. Bytes become text, and must be UTF-8.
+    The keys of maps become texts.
+
+    Parameters
+    ----------
+    values : pa.Array
+    schema : dict, optional
+        The values' JSON Schema, without references. A null is omitted if it is of a property that
+        the schema neither requires nor allows to be null.
 
     Raises
     ------
     ValueError
-        A number is not finite, or bytes are not UTF-8.
+        A number is not finite, bytes are not UTF-8, or a map has a key twice.
     UnfitError
         JSON lacks the type.
     """
-    made = _json(values).cast(pa.binary())
+    made = _json(plain_lists(values), schema).cast(pa.binary())
     return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
 
 
-def _json(values: pa.Array) -> pa.StringArray:
-    """Return values as JSON, column by column, without a Python object for each."""
+def _json(values: pa.Array, schema: Any) -> pa.StringArray:
+    """Return plain values as JSON, column by column, without a Python object for each."""
     kind = values.type
     if pa.types.is_null(kind):
         return pa.repeat(pa.scalar("null"), len(values))
-    if pa.types.is_dictionary(kind):
-        return _json(values.dictionary_decode())
+    schema = schema if isinstance(schema, Mapping) else {}
     if pa.types.is_map(kind):
-        return _json_object(values)
-    if pa.types.is_struct(kind):
-        parts: list[Any] = []
-        for number, field in enumerate(kind):
-            start = "," if number else "{"
-            parts += [f"{start}{json.dumps(field.name)}:", _json(values.field(number))]
-        text = _joined(*parts, "}") if parts else pa.repeat(pa.scalar("{}"), len(values))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        text = _joined("[", _elements(values, _json(values.flatten())), "]")
+        text = _json_map(values, schema)
+    elif pa.types.is_struct(kind):
+        text = _json_struct(values, schema)
+    elif pa.types.is_list(kind):
+        elements = _json(values.flatten(), schema.get("items"))
+        text = _joined("[", _elements(values, elements), "]")
     else:
         text = _json_plain(values)
     return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
 
 
-def _json_object(values: pa.MapArray) -> pa.StringArray:
+def _json_struct(values: pa.StructArray, schema: Mapping[str, Any]) -> pa.StringArray:
+    known = schema.get("properties", {})
+    parts: list[Any] = []
+    for number, field in enumerate(values.type):
+        column, of = values.field(number), known.get(field.name)
+        name, text = f",{json.dumps(field.name)}:", _json(column, of)
+        is_optional = field.name in known and field.name not in schema.get("required", ())
+        if column.null_count and is_optional and not accepts_null(of):
+            parts.append(pc.if_else(column.is_valid(), _joined(name, text), ""))
+        else:
+            parts += [name, text]
+    if not parts:
+        return pa.repeat(pa.scalar("{}"), len(values))
+    return _joined("{", pc.utf8_slice_codeunits(_joined(*parts), 1), "}")
+
+
+def _json_map(values: pa.MapArray, schema: Mapping[str, Any]) -> pa.StringArray:
     kind = values.type
+    is_number = _is_number(kind.key_type)
+    if not is_number and not _is_text(kind.key_type) and not pa.types.is_temporal(kind.key_type):
+        raise UnfitError(f"JSON has no maps with keys of {kind.key_type}")
+    check_keys(values)
     entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
     lists = values.cast(pa.list_(entry))
     entries = lists.flatten()
-    pairs = _joined(_json(entries.field(0)), ":", _json(entries.field(1)))
-    text = _joined("{", _elements(lists, pairs), "}")
-    return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
+    keys = _json(entries.field(0), None)
+    keys = _joined('"', keys, '"') if is_number else keys
+    pairs = _joined(keys, ":", _json(entries.field(1), schema.get("additionalProperties")))
+    return _joined("{", _elements(lists, pairs), "}")
 
 
 def _elements(values: pa.ListArray, elements: pa.StringArray) -> pa.StringArray:
@@ -282,6 +354,14 @@ def _elements(values: pa.ListArray, elements: pa.StringArray) -> pa.StringArray:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return pc.binary_join(pa.ListArray.from_arrays(offsets, elements), ",")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_text(kind) for is_text in _TEXT_TYPES)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return any(is_number(kind) for is_number in _NUMBER_TYPES)
 
 
 def _joined(*parts: Any) -> pa.StringArray:
@@ -299,11 +379,11 @@ def _json_plain(values: pa.Array) -> pa.StringArray:
         if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
             raise ValueError("a number is not finite, which JSON lacks")
         return values.cast(pa.string())
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if _is_number(kind):
         return values.cast(pa.string())
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return _joined('"', values.cast(pa.string()), '"')
-    if not any(is_text(kind) for is_text in _IS_TEXT):
+    if not _is_text(kind):
         raise UnfitError(f"JSON has no {kind}")
     texts = values.cast(pa.string())  # fails if bytes are not UTF-8
     if pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]')).as_py():

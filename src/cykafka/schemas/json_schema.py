@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from cykafka.schemas.cache import keep_results
-from cykafka.schemas.columns import Rows
+from cykafka.schemas.columns import Rows, convert_rows
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.json_columns import json_reader
+from cykafka.schemas.json_columns import json_reader, to_json
 from cykafka.schemas.json_validation import fault_of, inlined, loads, title_of, validator_for
 
 __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "resolve_references"]
@@ -103,7 +104,7 @@ class JsonTableReader:
 
 
 class JsonWriter:
-    """Checks JSON with a schema.
+    """Writes values as JSON, and checks them with a schema.
 
     Attributes
     ----------
@@ -117,11 +118,25 @@ class JsonWriter:
 
     def __init__(self, document: Document) -> None:
         self._validator = validator_for(document.text, document.parts)
+        self._document = document
         self.name = str(title_of(document.text) or "")
 
     def check(self, kind: pa.DataType) -> None:
-        """Do nothing, because any type can become JSON."""
+        """Raise UnfitError if JSON lacks a type."""
+        if pa.types.is_struct(kind):
+            to_json(pa.nulls(0, kind))
 
     def write(self, values: pa.Array) -> Rows:
-        """Check and return the values; null stays null."""
-        return values, _faults(self._validator, values)
+        """Check and return the values; null stays null. Structs become JSON."""
+        if not pa.types.is_struct(values.type):
+            return values, _faults(self._validator, values)
+        schema = None
+        with suppress(UnfitError):  # such as a schema without an object
+            schema = resolve_references(self._document)
+        found, wrong = convert_rows(
+            len(values),
+            lambda low, high: to_json(values[low:high], schema),
+            pa.binary(),
+            "JSON cannot have it",
+        )
+        return found, {**_faults(self._validator, found), **wrong}

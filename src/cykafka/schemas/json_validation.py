@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
 
-__all__ = ["fault_of", "inlined", "loads", "title_of", "validator_for"]
+__all__ = ["accepts_null", "fault_of", "inlined", "loads", "title_of", "validator_for"]
 
 
 # An address for a schema without one.
@@ -100,6 +100,14 @@ def fault_of(validator: Any, value: Any) -> str | None:
         return None
     place = "".join(f"/{step}" for step in error.instance_path)
     return shorten_error(f"{place or 'the value'}: {error.message}")
+
+
+def accepts_null(schema: Any) -> bool:
+    """Return whether null fits a part of a schema. True if that is unknown."""
+    try:
+        return bool(jsonschema_rs.validator_for(schema, validate_formats=False).is_valid(None))
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError):  # it refers to the whole
+        return True
 
 
 def title_of(text: str) -> str | None:
@@ -194,10 +202,15 @@ def _in_order(found: Any, schema: Any, resolver: Any, objects: dict[int, Any]) -
 
 
 def _retriever(parts: tuple[tuple[str, str], ...]) -> Callable[[str], Any]:
-    """Return a function that finds the schemas that a schema refers to."""
+    """Return a function that finds the schemas that a schema refers to.
+
+    The longest name that an address ends with is the right one: ``common.json`` may be the name of
+    one schema, and ``a/common.json`` of another.
+    """
+    longest = sorted(parts, key=lambda named: len(named[0]), reverse=True)
 
     def retrieve(address: str) -> Any:
-        for name, part in parts:
+        for name, part in longest:
             if address == name or address.endswith("/" + name.lstrip("/")):
                 return _parsed(part)
         raise LookupError(f"the schema has no reference {address}")

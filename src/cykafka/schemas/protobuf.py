@@ -16,6 +16,8 @@ from cykafka.schemas.columns import (
     check_type,
     convert_rows,
     join_bytes,
+    plain_lists,
+    plain_type,
     read_each,
     replace_types,
     with_nulls,
@@ -216,12 +218,12 @@ class ProtobufWriter:
 
     def check(self, kind: pa.DataType) -> None:
         """Raise UnfitError if values of a type do not fit the schema."""
-        check_type(kind, self.kind, self._own)
+        check_type(plain_type(kind), self.kind, self._own)
 
     def write(self, values: pa.Array) -> Rows:
         """Encode values; null stays null."""
         valid = values.is_valid()
-        present = values.filter(valid)
+        present = plain_lists(values.filter(valid))
 
         def work(low: int, high: int) -> pa.Array:
             made = present[low:high].cast(self._own)

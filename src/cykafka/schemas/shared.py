@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from threading import Lock
 
@@ -16,6 +17,15 @@ SHARED_DEFAULTS = {"cache.latest.ttl.sec": "60"}
 
 _clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
 _lock = Lock()
+
+
+def _after_fork() -> None:
+    """Use another lock than the parent process, in which a thread may hold the lock."""
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def shared_client(options: Mapping[str, str]) -> SchemaRegistryClient:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import random
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
@@ -39,6 +41,8 @@ _MOST_BYTES = 100 << 20
 _PART_BYTES = 1 << 16
 # A token is renewed when this share of its time is over.
 _TOKEN_USE = 0.8
+# The pause before the next attempt to renew a token that is still valid.
+_TOKEN_PAUSE_S = 5.0
 
 
 class Transport:
@@ -123,7 +127,8 @@ class Transport:
         body : optional
             What to send as JSON.
         is_urgent : bool, default False
-            Fail after one attempt, and after 2 seconds for each URL.
+            Fail after one attempt, and after 2 seconds for each URL. An OAuth server also has 2
+            seconds.
 
         Raises
         ------
@@ -156,7 +161,7 @@ class Transport:
                 number = (first + offset) % len(self._urls)
                 url, failed = self._urls[number], None
                 try:
-                    headers = self._headers(content is not None)
+                    headers = self._headers(content is not None, timeout)
                     response, data = _exchange(
                         self._pools[url], method, url + path, timeout, body=content,
                         headers=headers,
@@ -189,14 +194,14 @@ class Transport:
         limit: float = min(least * 2.0 ** (attempt - 1), most)
         return limit / 1000 * random.uniform(0.5, 1)
 
-    def _headers(self, has_content: bool) -> dict[str, str]:
+    def _headers(self, has_content: bool, timeout: float) -> dict[str, str]:
         headers = {"Accept": f"{_CONTENT}, application/json"}
         if has_content:
             headers["Content-Type"] = _CONTENT
         if self._basic:
             headers["Authorization"] = self._basic
         elif self._fields is not None:
-            headers |= _bearer_headers(self._fields())
+            headers |= _bearer_headers(self._fields(timeout))
         return headers
 
     def _parsed(
@@ -238,7 +243,7 @@ class Transport:
         )
         raise SchemaRegistryError(status, code, message, text=text)
 
-    def _fetch_token(self) -> tuple[str, float]:
+    def _fetch_token(self, timeout: float) -> tuple[str, float]:
         """Request a token with OAuth's client credentials. Returns also its seconds to live."""
         import urllib3
 
@@ -250,7 +255,7 @@ class Transport:
                 self._pools[url],
                 "POST",
                 url,
-                given["timeout"],
+                timeout,
                 fields={"grant_type": "client_credentials", "scope": given["bearer.auth.scope"]},
                 headers={"Authorization": _basic(user)},
                 encode_multipart=False,
@@ -384,18 +389,21 @@ def _tls(options: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _bearer(
-    options: Mapping[str, Any], fetch: Callable[[], tuple[str, float]]
-) -> Callable[[], Mapping[str, Any]] | None:
-    """Return the function that returns a request's ``bearer.auth.*`` fields, or None."""
+    options: Mapping[str, Any], fetch: Callable[[float], tuple[str, float]]
+) -> Callable[[float], Mapping[str, Any]] | None:
+    """Return the function that returns a request's ``bearer.auth.*`` fields, or None.
+
+    The function's argument is the request's timeout.
+    """
     source = options["bearer.auth.credentials.source"]
     if source == "CUSTOM":
         provide = options["bearer.auth.custom.provider.function"]
         given = options["bearer.auth.custom.provider.config"] or {}
-        return lambda: provide(given)
+        return lambda _: provide(given)
     if source == "OAUTHBEARER":
         token = _Token(fetch)
-        return lambda: {**options, "bearer.auth.token": token.get()}
-    return (lambda: options) if options["bearer.auth.token"] is not None else None
+        return lambda timeout: {**options, "bearer.auth.token": token.get(timeout)}
+    return (lambda _: options) if options["bearer.auth.token"] is not None else None
 
 
 def _bearer_headers(fields: Mapping[str, Any]) -> dict[str, str]:
@@ -418,17 +426,70 @@ def _bearer_headers(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Token:
-    """A token that is renewed before it expires. Thread-safe."""
+    """A token that is renewed before it expires. Thread-safe.
 
-    def __init__(self, fetch: Callable[[], tuple[str, float]]) -> None:
+    One thread requests the token. Others use the old token, or wait if the token has expired.
+    """
+
+    def __init__(self, fetch: Callable[[float], tuple[str, float]]) -> None:
         self._fetch = fetch
         self._lock = threading.Lock()
+        self._pending: Future[str] | None = None
         self._text = ""
-        self._until = 0.0
+        self._renewal = self._expiry = 0.0
 
-    def get(self) -> str:
+    def get(self, timeout: float) -> str:
+        """Return a valid token, or raise SchemaRegistryError after the timeout in seconds."""
+        found = None
+        while found is None:
+            found = self._share(timeout)
+        return found
+
+    def _share(self, timeout: float) -> str | None:
+        """Return the token, or wait for the thread that renews it; None if that ended."""
+        mine: Future[str] = Future()
+        try:
+            with self._lock:
+                now, pending = time.monotonic(), self._pending
+                if now < self._expiry and (now < self._renewal or pending is not None):
+                    return self._text
+                if pending is None:
+                    pending = self._pending = mine
+            if pending is mine:
+                return self._renew(mine, timeout)
+        finally:
+            if mine.cancel():  # it has no result, because of an interrupt
+                self._end(mine)
+        try:
+            error = pending.exception(timeout)
+        except CancelledError:
+            return None
+        except TimeoutError:
+            words = f"the OAuth server returns no token within {timeout:g} seconds"
+            raise SchemaRegistryError(_UNKNOWN, _UNKNOWN, words, text=words) from None
+        if error is not None:
+            raise copy.copy(error)
+        return pending.result()
+
+    def _renew(self, mine: Future[str], timeout: float) -> str:
+        """Request a token, and pass the result to the threads that wait for it."""
+        start = time.monotonic()
+        try:
+            text, seconds = self._fetch(timeout)
+            renewal, expiry = start + seconds * _TOKEN_USE, start + seconds
+        except SchemaRegistryError as error:
+            text, renewal, expiry = self._text, time.monotonic() + _TOKEN_PAUSE_S, self._expiry
+            if time.monotonic() >= expiry:
+                self._end(mine)
+                mine.set_exception(copy.copy(error))
+                raise
         with self._lock:
-            if time.monotonic() >= self._until:
-                self._text, seconds = self._fetch()
-                self._until = time.monotonic() + seconds * _TOKEN_USE
-            return self._text
+            self._text, self._renewal, self._expiry = text, renewal, expiry
+        self._end(mine)
+        mine.set_result(text)
+        return text
+
+    def _end(self, mine: Future[str]) -> None:
+        with self._lock:
+            if self._pending is mine:
+                self._pending = None

@@ -229,3 +229,31 @@ def test_decimals_have_the_fewest_bytes() -> None:
         for number, size in zip(numbers, sizes, strict=True)
     ]
     assert back.equals(values)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "string"])
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_decimal_is_bytes_for_a_reader_without_decimals(kind: str, is_quick: bool) -> None:
+    written = record(DECIMAL, ["null", DECIMAL], DECIMAL)
+    reads = record(kind, ["null", kind], DECIMAL)
+    value = {"f0": Decimal("0.65"), "f1": Decimal("0.66"), "f2": Decimal("0.67")}
+    payload = encoded(written, value)
+    payloads = [payload] if is_quick else [payload, b"bad"]
+
+    found, wrong = AvroReader(document(reads)).reader_of(document(written))(pa.array(payloads))
+
+    bare: Any = {"bytes": (b"A", b"B"), "string": ("A", "B")}[kind]
+    assert found[0].as_py() == {"f0": bare[0], "f1": bare[1], "f2": Decimal("0.67")}
+    assert list(wrong) == ([] if is_quick else [1])
+
+
+def test_a_fixed_decimal_may_become_a_plain_fixed() -> None:
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    decimal = {**DECIMAL, **fixed}
+    payload = pa.array([b"\0A\0B"])
+    for written, reads, expected in [
+        (record(decimal, "F"), record(fixed, "F"), [b"\0A", b"\0B"]),
+        (record(decimal, "F"), record(decimal, "F"), [Decimal("0.65"), Decimal("0.66")]),
+    ]:
+        found, wrong = AvroReader(document(reads)).reader_of(document(written))(payload)
+        assert (list(found[0].as_py().values()), wrong) == (expected, {})

@@ -19,6 +19,7 @@ import pytest
 from cykafka.schemas import codec, json_schema
 from cykafka.schemas.batches import decode_batch, encode_table
 from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas.columns import plain_lists
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.framing import frame_guid
@@ -908,3 +909,178 @@ def test_a_column_may_be_apart_twice(client: SchemaRegistryClient) -> None:
     made = client.encode_table("order", table, apart=["k", "k"])
 
     assert made.column_names == ["k", "value"]
+
+
+ITEM = {"type": "record", "name": "Item", "fields": [
+    {"name": "x", "type": "long"}, {"name": "n", "type": "long", "default": 7}]}  # fmt: skip
+LISTS = {"type": "record", "name": "Lists", "fields": [
+    {"name": "l", "type": ["null", {"type": "array", "items": ITEM}]},
+    {"name": "k", "type": "string"}]}  # fmt: skip
+LIST_FILE = proto_files.proto(
+    "lists.proto", "", {"Lists": {"l": (1, "repeated .Item"), "k": (2, "string")},
+                        "Item": {"x": (1, "int64"), "n": (2, "int64")}})  # fmt: skip
+LIST_SCHEMA = {"properties": {"k": {"type": "string"}, "l": {"type": ["null", "array"], "items": {
+    "type": "object", "properties": {"x": {"type": "integer"}}}}}}  # fmt: skip
+LIST_SCHEMAS = {
+    "avro": (json.dumps(LISTS), "AVRO"),
+    "protobuf": (proto_files.text(LIST_FILE), "PROTOBUF"),
+    "json": (json.dumps(LIST_SCHEMA), "JSON"),
+}
+
+
+@pytest.mark.parametrize("form", LIST_SCHEMAS)
+@pytest.mark.parametrize(
+    "list_of", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view,
+                lambda of: pa.list_(of, 2)]
+)  # fmt: skip
+def test_lists_of_every_type_are_written_alike(
+    client: SchemaRegistryClient, registry: SchemaRegistry, form: str, list_of: Any
+) -> None:
+    registry.add(f"lists-{form}-value", *LIST_SCHEMAS[form])
+    rows = [None, [{"x": 1}, {"x": 2}], [{"x": 3}, {"x": 4}]]
+
+    def table(*fields: str) -> pa.Table:
+        kind = list_of(pa.struct([(name, pa.int64()) for name in fields]))
+        names = pa.DictionaryArray.from_arrays([0, 1, 0, 0], ["a", "b"])
+        return pa.table({"l": pa.array([*rows, rows[1]], kind), "k": names})[1:]
+
+    made = client.encode_table(f"lists-{form}", table("x"))
+
+    back = decode_batch(client, batch(made["value"].to_pylist()), form, mode="FAIL")
+    found = [[item["x"] for item in items] for items in back["l"].to_pylist()]
+    assert found == [[1, 2], [3, 4], [1, 2]]
+    assert back["k"].to_pylist() == ["b", "a", "a"]
+    if form != "json":
+        with pytest.raises(UnfitError, match=r"the schema has no field l\.y"):
+            client.encode_table(f"lists-{form}", table("x", "y"))
+
+
+def test_lists_in_maps_are_plain() -> None:
+    kind = pa.map_(pa.string(), pa.large_list(pa.int64()))
+    rows = [[("a", [1])], None, [("b", [2, 3]), ("c", None)], []]
+
+    for start in range(3):
+        found = plain_lists(pa.array(rows, kind)[start:])
+        assert found.type == pa.map_(pa.string(), pa.list_(pa.int64()))
+        assert found.to_pylist() == rows[start:]
+
+
+def json_table_writer(
+    client: SchemaRegistryClient, registry: SchemaRegistry, topic: str, schema: Any
+) -> Any:
+    """A function that returns the values that a column's rows become."""
+    registry.add(f"{topic}-value", schema, "JSON")
+
+    def write(values: Any, kind: pa.DataType | None = None) -> list[Any]:
+        made = client.encode_table(topic, pa.table({"v": pa.array(values, kind)}))
+        return [json.loads(value[5:]) for value in made["value"].to_pylist()]
+
+    return write
+
+
+def test_json_errors_name_the_row(client: SchemaRegistryClient, registry: SchemaRegistry) -> None:
+    write = json_table_writer(client, registry, "json-rows", {"type": "object"})
+    twice = [[("a", 1)], [("a", 1), ("a", 2)]]
+    for values, kind, words in [
+        ([0.5, float("nan")], None, "a number is not finite"),
+        ([b"a", b"\xff"], None, "UTF8"),
+        (twice, pa.map_(pa.string(), pa.int64()), "a map has a duplicate key"),
+    ]:
+        with pytest.raises(SerializationError, match=f"^row 1 of 2 does not fit .*{words}"):
+            write(values, kind)
+    for kind in (pa.duration("s"), pa.map_(pa.list_(pa.int8()), pa.int8())):
+        with pytest.raises(UnfitError, match="JSON has no"):
+            write([None], kind)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "text"),
+    [
+        (1, pa.int64(), "1"),
+        (True, pa.bool_(), "true"),
+        (Decimal("1.5"), pa.decimal128(2, 1), "1.5"),
+        (date(2026, 1, 2), pa.date32(), "2026-01-02"),
+        ('"', pa.large_string(), '"'),
+    ],
+)
+def test_json_keys_are_texts(
+    client: SchemaRegistryClient, registry: SchemaRegistry, key: Any, kind: Any, text: str
+) -> None:
+    write = json_table_writer(client, registry, "json-keys", {"type": "object"})
+    found = write([[(key, 5)], None, []], pa.map_(kind, pa.int64()))
+    assert found == [{"v": {text: 5}}, {"v": None}, {"v": {}}]
+
+
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "made"),
+    [
+        ({"properties": {"v": TEXT}}, ["a", None], [{"v": "a"}, {}]),
+        ({"properties": {"v": TEXT}}, [None], [{}]),
+        ({"properties": {"v": {"type": ["string", "null"]}}}, [None], [{"v": None}]),
+        ({"properties": {"v": {"anyOf": [TEXT, {"type": "null"}]}}}, [None], [{"v": None}]),
+        ({"properties": {"v": {"enum": ["a"]}}}, ["a", None], [{"v": "a"}, {}]),
+        ({"properties": {"v": {"$ref": "#/$defs/v"}}, "$defs": {"v": TEXT}}, [None], [{}]),
+        ({"properties": {"other": TEXT}}, [None], [{"v": None}]),
+        ({"properties": {"v": TEXT}, "required": ["v"]}, [None], None),
+        ({"properties": {"v": {"properties": {"x": TEXT, "y": TEXT}, "required": ["y"]}}},
+         [{"x": None, "y": "a"}, {"x": "b", "y": "c"}],
+         [{"v": {"y": "a"}}, {"v": {"x": "b", "y": "c"}}]),
+        ({"properties": {"v": {"items": {"properties": {"x": TEXT}}}}},
+         [[{"x": None}, None, {"x": "a"}]], [{"v": [{}, None, {"x": "a"}]}]),
+    ],
+)  # fmt: skip
+def test_json_omits_absent_properties(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: Any, rows: Any, made: Any
+) -> None:
+    topic = f"json-{json.dumps(schema)}-{len(rows)}"
+    write = json_table_writer(client, registry, topic, schema)
+    if made is None:
+        with pytest.raises(SerializationError, match="row 0 of 1 does not fit"):
+            write(rows)
+    else:
+        assert write(rows) == made
+
+
+@pytest.mark.parametrize("good", [0, 100])
+def test_json_values_do_not_depend_on_others(good: int) -> None:
+    """An error makes Python parse the values of the same half."""
+    of = {"type": ["object", "null"], "properties": {"n": {"type": "number"}}}
+    kinds = {"n": {"type": "number"}, "l": {"type": "array", "items": of}}
+    schema = json.dumps({"properties": kinds})
+    number = b"9007199254740993"
+    values: list[bytes | None] = [
+        b'{"n": %s, "l": [{"n": %s}, null]}' % (number, number), b'{"n": "x"}', b'{"l": ""}',
+        b'\xef\xbb\xbf{"n": 1}', '{"n": 1}'.encode("utf-16"), b'{"n": 1%s}' % (b"0" * 400),
+    ]  # fmt: skip
+    table = decode_batch(None, batch([*values, *[b"{}"] * good]), "json", schema=schema)
+    assert table["n"].to_pylist()[:6] == [2.0**53, None, None, None, None, float("inf")]
+    assert table["l"][0].as_py() == [{"n": 2.0**53}, None]
+    is_bad = [error is not None for error in table["error"].to_pylist()[:6]]
+    assert is_bad == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("has_map", [False, True])
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2023-11-14T22:13:20.1234567Z", datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)),
+        ("2023-11-14T22:13:20.123456789+01:00", datetime(2023, 11, 14, 21, 13, 20, 123456, UTC)),
+        ("2023-11-14t22:13:20.5z", datetime(2023, 11, 14, 22, 13, 20, 500000, UTC)),
+        ("2016-12-31T23:59:60Z", None),
+        ("2023-11-14T22:13:20", None),
+    ],
+)
+def test_json_times_are_those_of_rfc_3339(has_map: bool, text: str, time: Any) -> None:
+    kinds = {"at": {"type": "string", "format": "date-time"}}
+    parts = {"type": "array", "items": {"type": ["object", "null"], "properties": kinds}}
+    more = {"m": {"type": "object"}} if has_map else {}
+    schema = json.dumps({"properties": {**kinds, "l": parts, **more}})
+    values = [{"at": text, "l": [None, {"at": text}]}, {"at": "2026-01-02T00:00:00Z"}, {}]
+    made = batch([json.dumps(value).encode() for value in values])
+    table = decode_batch(None, made, "json", schema=schema)
+    assert table["at"].to_pylist() == [time, datetime(2026, 1, 2, tzinfo=UTC), None]
+    assert table["l"].to_pylist()[0] == (time and [None, {"at": time}])
+    assert [error is None for error in table["error"].to_pylist()] == [bool(time), True, True]

@@ -26,6 +26,7 @@ import trustme
 import urllib3
 from machine import WAIT_S
 
+from cykafka.schemas import transport
 from cykafka.schemas.avro_serde import AvroDeserializer
 from cykafka.schemas.client import SchemaRegistryClient
 from cykafka.schemas.document import UnfitError
@@ -329,6 +330,119 @@ def test_tokens_of_an_oauth_server_are_renewed(seconds: float, tokens: int) -> N
     assert requests[:-1] == [(basic, b"grant_type=client_credentials&scope=all")] * tokens
     assert caught.value.option == "bearer.auth.issuer.endpoint.url"
     assert "pass-word" not in str(caught.value)
+
+
+def in_threads(count: int, call: Callable[[], Any]) -> list[Any]:
+    """The results or errors of a function that threads call at once."""
+    found: list[Any] = []
+
+    def append() -> None:
+        try:
+            found.append(call())
+        except SchemaRegistryError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=append) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_wait_for_one_token(fails: bool) -> None:
+    requests = []
+
+    def respond(request: BaseHTTPRequestHandler, body: bytes) -> Any:
+        requests.append(body)
+        time.sleep(1.0)
+        content = b'{"access_token": "to.ken", "expires_in": 3600}'
+        return (403, {}, b"") if fails else (200, {}, content)
+
+    with http_server(respond) as place, SchemaRegistry(token="to.ken") as registry:
+        client = SchemaRegistryClient(oauth(registry, place))
+        found = in_threads(5, client.get_subjects)
+
+    assert len(requests) == 1
+    if fails:
+        assert len(set(map(id, found))) == 5
+        assert all("returns no token: 403" in str(error) for error in found)
+    else:
+        assert found == [[]] * 5
+
+
+def test_a_token_is_used_until_it_expires() -> None:
+    answers: list[Any] = ["first", SchemaRegistryError(503, -1, "away"), "second"]
+    entered, is_slow = threading.Event(), threading.Event()
+
+    def fetch(timeout: float) -> tuple[str, float]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            entered.set()
+            is_slow.wait(WAIT_S)
+            raise answer
+        return answer, 3600.0
+
+    token = transport._Token(fetch)
+    assert token.get(1.0) == "first"
+    token._renewal = 0.0
+    thread = threading.Thread(target=token.get, args=(1.0,))
+    thread.start()
+    assert entered.wait(WAIT_S)
+    assert token.get(1.0) == "first"  # the other thread waits for the new token
+    is_slow.set()
+    thread.join()
+    assert token.get(1.0) == "first"  # the next attempt comes later
+    assert answers == ["second"]
+    token._renewal = token._expiry = 0.0
+    assert token.get(1.0) == "second"
+
+
+def test_an_interrupted_request_for_a_token_is_repeated() -> None:
+    entered = threading.Event()
+
+    def fetch(timeout: float) -> tuple[str, float]:
+        if entered.is_set():
+            return "second", 3600.0
+        entered.set()
+        time.sleep(0.3)
+        raise KeyboardInterrupt
+
+    token = transport._Token(fetch)
+
+    def interrupted() -> None:
+        with suppress(KeyboardInterrupt):
+            token.get(WAIT_S)
+
+    thread = threading.Thread(target=interrupted)
+    thread.start()
+    assert entered.wait(WAIT_S)
+    assert token.get(WAIT_S) == "second"
+    thread.join()
+
+
+def test_an_urgent_request_waits_less_for_a_token(
+    monkeypatch: pytest.MonkeyPatch, registry: SchemaRegistry
+) -> None:
+    monkeypatch.setattr(transport, "_URGENT_S", 0.2)
+    is_over = threading.Event()
+
+    def respond(request: BaseHTTPRequestHandler, body: bytes) -> Any:
+        is_over.wait(WAIT_S)
+        return 503, {}, b""
+
+    with http_server(respond) as place:
+        client = SchemaRegistryClient({**oauth(registry, place), "max.retries": 0})
+        start = time.monotonic()
+        found = in_threads(
+            3, lambda: client._transport.request("GET", "/subjects", list, is_urgent=True)
+        )
+        seconds = time.monotonic() - start
+        is_over.set()
+
+    assert all("the OAuth server" in str(error) for error in found)
+    assert seconds < 5.0
 
 
 def test_a_function_of_the_program_returns_tokens() -> None:

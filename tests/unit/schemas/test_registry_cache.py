@@ -6,6 +6,8 @@ import asyncio
 import gc
 import inspect
 import linecache
+import os
+import signal
 import sys
 import threading
 import time
@@ -16,8 +18,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from machine import WAIT_S
 
-from cykafka.schemas import cache, transport
+from cykafka.schemas import cache, shared, transport
 from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.cache import Cache
 from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
@@ -591,3 +594,31 @@ def test_awaited_strategies_share_the_clients_associations(registry: SchemaRegis
             assert associations(registry) == 2
 
     asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_while_a_shared_client_is_made_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered, waiting = threading.Event(), threading.Event()
+
+    def make(options: Any) -> str:
+        if not entered.is_set():
+            entered.set()
+            waiting.wait(WAIT_S)
+        return "client"
+
+    monkeypatch.setattr(shared, "SchemaRegistryClient", make)
+    monkeypatch.setattr(shared, "_clients", {})
+    options = {"url": "http://nowhere:1"}
+    thread = threading.Thread(target=shared.shared_client, args=(options,))
+    thread.start()
+    assert entered.wait(WAIT_S)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(shared.shared_client(options) != "client")
+    _, status = os.waitpid(child, 0)
+    waiting.set()
+    thread.join()
+    assert status == 0

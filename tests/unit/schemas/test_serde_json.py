@@ -260,3 +260,17 @@ def test_references_are_replaced() -> None:
     part = json.dumps({"$defs": {"n": {"type": "integer"}}})
     made = resolve_references(Document("json", json.dumps(schema), (("part.json", part),)))
     assert made["properties"]["a"] == made["properties"]["b"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_references_have_their_whole_name(is_first: bool) -> None:
+    schema = json.dumps({"properties": {"a": {"$ref": "common.json"},
+                                        "b": {"$ref": "a/common.json"},
+                                        "c": {"$ref": "other/a/common.json"}}})  # fmt: skip
+    parts = (("common.json", '{"type": "integer"}'), ("a/common.json", '{"type": "string"}'))
+    document = Document("json", schema, parts if is_first else parts[::-1])
+    kinds = {name: of["type"] for name, of in resolve_references(document)["properties"].items()}
+    assert kinds == {"a": "integer", "b": "string", "c": "string"}
+    payloads = pa.array([b'{"a": 1, "b": "x", "c": "x"}', b'{"b": 1}'])
+    _, wrong = JsonReader().reader_of(document)(payloads)
+    assert list(wrong) == [1]
