@@ -51,12 +51,12 @@ _SAME = (
 _SCHEMAS = "cykafka.schemas"
 # The modules of confluent_kafka.schema_registry, and the modules with their names.
 _REGISTRY = {
-    "": ("schema", "client", "aio", "error", "framing", "subjects"),
+    "": ("schema", "metadata", "client", "aio", "error", "framing", "subjects"),
     ".avro": ("avro_serde",),
     ".error": ("error",),
     ".json_schema": ("json_serde",),
     ".protobuf": ("protobuf_serde",),
-    ".schema_registry_client": ("schema", "client", "aio", "error"),
+    ".schema_registry_client": ("schema", "metadata", "client", "aio", "error"),
     ".serde": ("serde", "subjects", "framing"),
 }
 # confluent_kafka's private modules, whose names it also exports elsewhere.
