@@ -435,7 +435,7 @@ def test_missing_library_is_named_with_its_extra(package: str, form: str) -> Non
     assert done.returncode == 2
     assert done.stderr.startswith(f"cykafka: --value-format {form}: ")
     assert package.split(".")[0] in done.stderr
-    assert done.stderr.endswith('pip install "cykafka[schemas]"\n')
+    assert done.stderr.endswith("pip install 'cykafka[schemas]'\n")
 
 
 def test_help_imports_no_library_of_schemas() -> None:

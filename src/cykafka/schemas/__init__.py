@@ -2,7 +2,7 @@
 
 `SchemaRegistryClient` and `AsyncSchemaRegistryClient` request and register schemas.
 `MessageBatch.decode` and `Producer.publish_arrow` use the client to convert whole batches. The
-serializers and deserializers convert single records. ``pip install "cykafka[schemas]"`` installs
+serializers and deserializers convert single records. ``pip install 'cykafka[schemas]'`` installs
 the libraries for all formats.
 """
 

@@ -20,7 +20,7 @@ try:
     from fastavro import _read_py
     from fastavro.read import LOGICAL_READERS
 except ImportError as error:
-    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = ["MOST_LEVELS", "AvroSchema", "without_logical_types"]
 

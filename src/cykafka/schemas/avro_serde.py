@@ -42,7 +42,7 @@ from cykafka.serialization import DeserializerBuilder, SerializerBuilder
 try:
     import fastavro
 except ImportError as error:
-    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncAvroDeserializer",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 __all__ = ["is_fault", "needing_libraries", "shorten_error"]
 
-_INSTALL = 'pip install "cykafka[schemas]"'
+_INSTALL = "pip install 'cykafka[schemas]'"
 
 _MOST_LETTERS = 500
 

@@ -14,7 +14,7 @@ from cykafka.schemas.serde import MOST_SCHEMA_LEVELS, is_shallow
 try:
     import jsonschema_rs
 except ImportError as error:
-    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = ["accepts_null", "fault_of", "inlined", "loads", "title_of", "validator_for"]
 

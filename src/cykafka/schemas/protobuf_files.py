@@ -17,7 +17,7 @@ try:
     from google.protobuf.message import DecodeError
     from google.protobuf.message_factory import GetMessageClass
 except ImportError as error:
-    raise ImportError(f'{error}: pip install "cykafka[schemas]"', name=error.name) from error
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'", name=error.name) from error
 
 __all__ = ["ProtobufFile"]
 

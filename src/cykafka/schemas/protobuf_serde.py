@@ -45,7 +45,7 @@ try:
     from google.protobuf.message import Message
     from google.protobuf.message_factory import GetMessageClass
 except ImportError as error:
-    raise ImportError(f'{error}: pip install "cykafka[schemas]"') from error
+    raise ImportError(f"{error}: pip install 'cykafka[schemas]'") from error
 
 __all__ = [
     "AsyncProtobufDeserializer",

@@ -65,7 +65,7 @@ class Transport:
         try:
             import urllib3
         except ModuleNotFoundError as error:
-            words = f'{error}: pip install "cykafka[schemas]"'
+            words = f"{error}: pip install 'cykafka[schemas]'"
             raise ModuleNotFoundError(words, name=error.name) from None
         self._options = options
         split = [_split_user(url.strip().rstrip("/")) for url in options["url"].split(",")]

@@ -195,7 +195,7 @@ def test_a_missing_library_names_the_extra(library: str, form: str, text: str, c
 
     assert done.stderr == ""
     assert library.partition(".")[0] in done.stdout
-    assert done.stdout.endswith('pip install "cykafka[schemas]"\n')
+    assert done.stdout.endswith("pip install 'cykafka[schemas]'\n")
     assert done.stdout.count("pip install") == 1
 
 

@@ -852,7 +852,7 @@ def test_the_environments_proxy_is_unusable(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "urllib3", None)
 
-    with pytest.raises(ModuleNotFoundError, match=r"pip install \"cykafka\[schemas\]\""):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'cykafka\[schemas\]'"):
         SchemaRegistryClient({"url": "http://registry:8081"})
 
 

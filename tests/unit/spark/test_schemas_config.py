@@ -167,7 +167,7 @@ def test_missing_libraries_name_their_extra(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ModuleNotFoundError) as caught:
         check_schemas(loaded(decode="avro", **{"registry.url": "http://no-library:1"}))
 
-    assert explain_error(caught.value).endswith('pip install "cykafka[schemas]"')
+    assert explain_error(caught.value).endswith("pip install 'cykafka[schemas]'")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ HOW_TO_NAME = (
     f"use --schema-registry URL, the property {_PREFIX}url, or the variable "
     "CYKAFKA_SCHEMA_REGISTRY_URL"
 )
-_INSTALL = 'pip install "cykafka[schemas]"'
+_INSTALL = "pip install 'cykafka[schemas]'"
 _SUFFIXES: dict[str, SchemaKind] = {
     ".avsc": "avro",
     ".desc": "protobuf",

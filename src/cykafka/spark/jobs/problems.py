@@ -87,7 +87,7 @@ def explain_error(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in _MODULES:
         return f"{words}: pip install 'cykafka[spark]'"
     if isinstance(error, ModuleNotFoundError) and error.name in _OF_SCHEMAS:
-        return f'No module named {error.name!r}: pip install "cykafka[schemas]"'
+        return f"No module named {error.name!r}: pip install 'cykafka[schemas]'"
     # In the traceback that Spark quotes, a Python worker raised the last error.
     for pattern in (_PYTHON, _JAVA):
         found = [(m["kind"].rpartition(".")[2], m["words"]) for m in pattern.finditer(words)]
