@@ -109,7 +109,8 @@ class ColumnDecoder:
         counts: Counter[int | UUID] = Counter()
         for number, rows, _ in self._groups:
             counts[number] += len(rows)
-        # A schema, or why there is none. Bytes that are no ids are rare, so that they come last.
+        # A schema, or why there is none. Frequent ids come first, because the requests for unknown
+        # ids are limited, and random bytes seldom repeat.
         self._documents = {each: self._document(each) for each, _ in counts.most_common()}
 
     def newest_reader(self, make: Callable[[Document], Any]) -> Any:

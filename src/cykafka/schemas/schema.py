@@ -225,10 +225,12 @@ class ServerConfig:
     override_rule_set: RuleSet | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("default_metadata", "override_metadata"):
-            setattr(self, name, json_of(Metadata, name, getattr(self, name)))
-        for name in ("default_rule_set", "override_rule_set"):
-            setattr(self, name, json_of(RuleSet, name, getattr(self, name)))
+        metadata, rule_set = self.default_metadata, self.default_rule_set
+        self.default_metadata = json_of(Metadata, "default_metadata", metadata)
+        self.default_rule_set = json_of(RuleSet, "default_rule_set", rule_set)
+        metadata, rule_set = self.override_metadata, self.override_rule_set
+        self.override_metadata = json_of(Metadata, "override_metadata", metadata)
+        self.override_rule_set = json_of(RuleSet, "override_rule_set", rule_set)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the configuration as the registry's JSON."""
