@@ -206,7 +206,7 @@ def sourced(
             with_sources(rows(part, number % 4), range(first, first + len(part)))
             for number, (first, part) in enumerate(((0, values[:half]), (half, values[half:])))
         ]
-        return write_task(sink, batches, batch=batch, handling=JobHandling(config))
+        return write_task(sink, batches, batch=batch, handling=JobHandling.of(config))
 
     return sourced
 

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from machine import WAIT_S
 from spark_jobs import Bench
 
+from cykafka.spark.jobs.archive import archiving
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records.decoding import check_schemas
 from cykafka.testing import SchemaRegistry
@@ -126,6 +128,73 @@ def test_archive_decodes_and_replay_encodes_again(
     with pytest.raises(Exception, match=rf"offset \d+ of {topic} \[\d\] cannot be encoded"):
         bench.run("replay", path=places["path"], to=other_topic, encode="avro",
                   encode_schema=f"{other_topic}-small:latest", **keys)  # fmt: skip
+
+
+RICH = {"type": "record", "name": "Rich", "fields": [
+    {"name": "id", "type": "long"},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8,
+                               "scale": 2}},
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    {"name": "tags", "type": {"type": "map", "values": "double"}},
+    {"name": "parts", "type": {"type": "array", "items": {
+        "type": "record", "name": "Part", "fields": [{"name": "n", "type": ["null", "int"]}]}}},
+    {"name": "raw", "type": "bytes"}]}  # fmt: skip
+LOCAL = {"name": "seen", "type": {"type": "long", "logicalType": "local-timestamp-micros"}}
+
+
+@pytest.mark.parametrize("file_names", ["spark", "deterministic"])
+@pytest.mark.parametrize("keep_raw", [True, False])
+def test_tasks_and_spark_write_the_same_decoded_values(
+    bench: Bench, registry: SchemaRegistry, keys: dict[str, str], topic: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, file_names: str, keep_raw: bool,
+) -> None:  # fmt: skip
+    number = registry.add(f"{topic}-value", RICH)
+    values = [b"\0\0\0\x01\x07"] + [
+        avro(number, RICH, id=at, day=at, at=at if at % 3 else None, price=b"\x01%c" % at,
+             kind="AB"[at % 2], tags={"t": at / 2} if at % 4 else {}, raw=b"%d" % at,
+             parts=[{"n": None}, {"n": at}][: at % 3])
+        for at in range(20)
+    ]  # fmt: skip
+    bench.send(topic, [{"value": value, "timestamp": 1_700_000_000_000 + 50_000_000 * at}
+                       for at, value in enumerate(values)])  # fmt: skip
+    given = {"topics": topic, "decode": "avro", "file_names": file_names, "keep_raw": keep_raw}
+    given |= keys
+    archives = [str(tmp_path / writer) for writer in ("tasks", "spark")]
+
+    counts = []
+    for archive in archives:
+        with monkeypatch.context() as patched:
+            if archive.endswith("spark"):
+                patched.setattr(archiving, "knows_zone", lambda _zone: False)
+            summary = bench.run("archive", path=archive, checkpoint=f"{archive}-c", **given)
+        counts.append((summary.records, summary.bytes, summary.bad))
+
+    assert counts == [(21, sum(map(len, values)), 1)] * 2
+    by_tasks, by_spark = (bench.spark.read.parquet(archive) for archive in archives)
+    assert by_tasks.schema == by_spark.schema
+    assert ("value" in by_tasks.columns) == keep_raw
+    order = "partition", "offset"
+    assert by_tasks.sort(*order).collect() == by_spark.sort(*order).collect()
+    for archive, writer in zip(archives, ("parquet-cpp-arrow", "parquet-mr"), strict=True):
+        for file in Path(archive).rglob("*.parquet"):
+            assert pyarrow.parquet.ParquetFile(file).metadata.created_by.startswith(writer)
+
+
+def test_local_times_keep_their_type(
+    bench: Bench, registry: SchemaRegistry, keys: dict[str, str], topic: str,
+    places: dict[str, str],
+) -> None:  # fmt: skip
+    schema = {**RICH, "fields": [LOCAL]}
+    number = registry.add(f"{topic}-value", schema)
+    bench.send(topic, [{"value": avro(number, schema, seen=1_700_000_000_000_001)}])
+
+    bench.run("archive", topics=topic, decode="avro", **keys, **places)
+
+    found = bench.spark.read.parquet(places["path"])
+    assert found.select("avro.seen").dtypes == [("seen", "timestamp_ntz")]
+    assert found.first().avro.seen == datetime(2023, 11, 14, 22, 13, 20, 1)
 
 
 def test_replay_sends_bad_json_unchanged(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,35 @@ def test_zones_that_only_java_knows_are_left_to_spark() -> None:
     unknown = ("GMT+3", "+03:00", "PST", "../x")
 
     assert [name for name in (*known, *unknown) if knows_zone(name)] == [*known]
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A decoder of values for which every second one is bad."""
+
+    def add_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = batch["offset"].to_pylist()
+        errors = pa.array(["odd" if number % 2 else None for number in numbers], pa.string())
+        data = pa.array([{"n": None if number % 2 else number} for number in numbers])
+        return batch.append_column("error", errors).append_column("avro", data)
+
+
+def test_good_and_bad_values_have_files_of_their_own(tmp_path: Path) -> None:
+    files = write(
+        tmp_path,
+        rows(*(("a", 0, offset, 0) for offset in range(5))),
+        folders=("status", "topic"),
+        decoder=Halves(),
+        left_out=("key", "value", "headers"),
+    )
+
+    assert [(file.folder, file.start, file.end, file.records) for file in sorted(files)] == [
+        ("status=bad/topic=a", 1, 3, 2),
+        ("status=good/topic=a", 0, 4, 3),
+    ]
+    bad, good = (pq.read_table(tmp_path / file.path, partitioning=None) for file in sorted(files))
+    names = ["partition", "offset", "timestamp", "timestampType", "error", "avro"]
+    assert bad.column_names == good.column_names == names
+    assert bad["error"].to_pylist() == ["odd", "odd"]
+    assert good["avro"].to_pylist() == [{"n": 0}, {"n": 2}, {"n": 4}]
+    assert sum(file.bytes for file in files) == 5 * 2 + 2

@@ -27,3 +27,18 @@ def test_daemon_imports_before_it_forks_workers() -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["True", "True"]
+
+
+def test_tasks_of_jobs_import_no_configuration() -> None:
+    # PySpark's workers collect garbage after each task, and each module makes that slower.
+    jobs = "cykafka.spark.jobs"
+    tasks = ["run.job_source", "mirror.send_records", "archive.write_files", "replay.read_files",
+             "records.job_sink", "records.outcome", "records.task_codec"]  # fmt: skip
+    imports = "".join(f"import {jobs}.{name}\n" for name in tasks)
+    program = f"import sys\n{imports}\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    imported = set(done.stdout.split())
+    assert f"{jobs}.records.outcome" in imported
+    assert imported.isdisjoint({"pydantic", "rich", f"{jobs}.config.models"})

@@ -159,6 +159,7 @@ def test_explicit_settings_override_the_defaults(monkeypatch: pytest.MonkeyPatch
     assert (other["spark.master"], other["spark.sql.session.timeZone"]) == ("yarn", "Europe/Kyiv")
     assert "spark.driver.host" not in other
     assert "jaas" in other["spark.sql.redaction.options.regex"]
+    assert local["spark.python.daemon.module"] == "cykafka.spark.daemon"
 
 
 def test_master_wins_over_the_variable_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the group spark is not installed")
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.records import outcome
-from cykafka.spark.jobs.records.outcome import Outcome, settle
+from cykafka.spark.jobs.records.outcome import JobHandling, Outcome, settle
 from cykafka.spark.sink.writing import Refused
 
 COUNT = 10_000
@@ -42,22 +42,22 @@ def test_outcome_of_many_refused_records_is_a_short_text() -> None:
 def test_dead_letters_that_do_not_fit_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     forms: list[str] = []
 
-    def letters(_config: Any, errors: Any, form: str) -> Iterator[Any]:
+    def letters(_handling: JobHandling, refused: Any, form: str) -> Iterator[Any]:
         forms.append(form)
-        assert sum(map(len, errors.values())) == COUNT
+        assert len(refused) == COUNT
         return iter(())
 
     def write(_sink: Any, _batches: Any, rest: list[Refused]) -> None:
         rest.extend(refused(COUNT) if forms == ["whole"] else ())
 
-    monkeypatch.setattr(outcome, "_letters", letters)
+    monkeypatch.setattr(JobHandling, "letters", letters)
     monkeypatch.setattr(outcome, "_write", write)
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topics": "a-topic", "to": "target",
              "checkpoint": "/c", "dead_letter_topic": "dead"}  # fmt: skip
     config: Any = load(JOBS["mirror"], None, given, {})
 
     began = time.process_time()
-    counts = settle(config, Outcome(0, refused(COUNT)))
+    counts = settle(JobHandling.of(config), Outcome(0, refused(COUNT)))
 
     assert (counts, forms) == ({"refused": COUNT}, ["whole", "without value"])
     assert time.process_time() - began < 2

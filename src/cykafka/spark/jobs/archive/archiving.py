@@ -24,7 +24,7 @@ from cykafka.spark.jobs.config.partition_by import Expression, parse
 from cykafka.spark.jobs.config.table_formats import MARKERS
 from cykafka.spark.jobs.folders import AnyFolder, convert_errors
 from cykafka.spark.jobs.observing.report import Summary
-from cykafka.spark.jobs.records.decoding import decode
+from cykafka.spark.jobs.records.decoding import decode, task_decoder
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.jobs.run.streams import METRICS, count_records, finish, records_stream, start
 from cykafka.spark.jobs.tables.iceberg import Table
@@ -60,10 +60,10 @@ def begin(run: JobRun[Archive]) -> StreamingQuery:
 def _work(run: JobRun[Archive], folder: AnyFolder, parts: list[Expression]) -> WriteFiles | None:
     """Return the work for tasks that write the files themselves; None if Spark must write them."""
     config = run.config
-    names = tuple(str(part) for part in parts)
+    folders = tuple(str(part) for part in parts)
     zone = str(run.spark.conf.get("spark.sql.session.timeZone"))
     timestamps = run.spark.conf.get(_TIMESTAMPS)
-    by_sql = config.reads_values or not config.keep_raw or not {*names} <= {*FOLDERS}
+    by_sql = not {*folders} <= {*FOLDERS}
     if config.format != "parquet" or by_sql or _has_writer_settings(run.spark):
         return None
     if timestamps not in ("INT96", "TIMESTAMP_MICROS"):
@@ -79,7 +79,13 @@ def _work(run: JobRun[Archive], folder: AnyFolder, parts: list[Expression]) -> W
         return None
     by_partition = config.file_names == "deterministic"
     int96 = timestamps == "INT96"
-    return WriteFiles(place, names, zone, config.compression, by_partition, int96)
+    decoder = task_decoder(config) if config.reads_values else None
+    if config.reads_values and (decoder is None or (int96 and decoder.has_local_times)):
+        return None  # int96 is for times in UTC only
+    left_out = () if config.keep_raw else RECORD
+    return WriteFiles(
+        place, folders, zone, config.compression, by_partition, int96, decoder, left_out
+    )
 
 
 def local_path(address: str) -> str | None:
@@ -152,8 +158,10 @@ def _start_iceberg_query(
 
 def _reports(run: JobRun[Archive], work: WriteFiles) -> DataFrame:
     """The files that the tasks write."""
+    bad = F.when(F.col("folder").startswith("status=bad"), F.col("records"))
+    sums = {"records": F.col("records"), "bytes": F.col("bytes"), "bad": bad}
     files = records_stream(run, work)
-    return files.observe(METRICS, *(F.sum(name).alias(name) for name in ("records", "bytes")))
+    return files.observe(METRICS, *(F.sum(column).alias(name) for name, column in sums.items()))
 
 
 def _folder_rows(run: JobRun[Archive], parts: list[Expression]) -> DataFrame:

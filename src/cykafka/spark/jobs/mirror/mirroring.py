@@ -27,10 +27,15 @@ from cykafka.spark.jobs.records.columns import (
     with_headers,
 )
 from cykafka.spark.jobs.records.decoding import check_type, decode, encode
-from cykafka.spark.jobs.records.outcome import WOULD_SEND, BatchResults, Outcome, settle
+from cykafka.spark.jobs.records.outcome import (
+    WOULD_SEND,
+    BatchResults,
+    JobHandling,
+    Outcome,
+    settle,
+)
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.jobs.run.streams import (
-    METRICS,
     count_by_topic,
     count_records,
     counts_of,
@@ -67,11 +72,9 @@ def run(run: JobRun[Mirror]) -> Summary:
     config = run.config
     work = _work(run)
     if work is not None:
-        reports = records_stream(run, work)
-        totals = [F.sum(name).alias(name) for name in work.counts]
         run.results.is_used = True
-        settle_batch = _batch_settler(config, run.results)
-        reports = reports.observe(METRICS, *totals)
+        settle_batch = _batch_settler(JobHandling.of(config), run.results)
+        reports = records_stream(run, work)
         finish(run, start(run, reports, lambda writer: writer.foreachBatch(settle_batch)))
         return run.summary
     records = decode(records_stream(run), config)
@@ -109,12 +112,14 @@ def _work(run: JobRun[Mirror]) -> SendRecords | None:
     return None if sink.transaction else SendRecords(sink, config.source_headers)
 
 
-def _batch_settler(config: Mirror, results: BatchResults) -> Any:
+def _batch_settler(handling: JobHandling, results: BatchResults) -> Any:
     """Return a function that processes the task reports of a micro-batch."""
 
     def settle_batch(batch: DataFrame, number: int) -> None:
-        texts = [row.outcome for row in batch.select("outcome").collect()]
-        results.put(number, settle(config, Outcome.sum(map(Outcome.from_text, texts))))
+        reports = batch.collect()
+        outcome = Outcome.sum(Outcome.from_text(row.outcome) for row in reports)
+        counts = {name: sum(row[name] for row in reports) for name in SendRecords.counts}
+        results.put(number, {**counts, **settle(handling, outcome)})
 
     return settle_batch
 
@@ -138,9 +143,8 @@ def _batch_writer(run: JobRun[Mirror], transform: str) -> Any:
             if config.dry_run:
                 more = {WOULD_SEND: count_by_topic(out)}
             else:
-                more = settle(
-                    config, job_sink.write(out, config.copy_options(timestamps=True), scratch)
-                )
+                options = config.copy_options(timestamps=True)
+                more = settle(JobHandling.of(config), job_sink.write(out, options, scratch))
             results.put(number, {**seen.get, **more})
         finally:
             batch.unpersist()

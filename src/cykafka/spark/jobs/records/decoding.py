@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,12 +15,13 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from cykafka.schemas.document import Document, SchemaSource, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.rules import READING
 from cykafka.schemas.shared import shared_client
 from cykafka.spark.jobs.config import value_schema
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
 from cykafka.spark.jobs.problems import ConfigError
+from cykafka.spark.jobs.records.task_codec import TaskDecoder, name_option, naming_option
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,22 +29,7 @@ if TYPE_CHECKING:
 
     from cykafka.schemas.codec import Decoder, Encoder
 
-__all__ = ["check_schemas", "check_type", "decode", "encode"]
-
-
-@contextmanager
-def _naming_option() -> Iterator[None]:
-    """Name the key in an error of the registry's client."""
-    try:
-        yield
-    except (SchemaNotFoundError, SchemaRefusedError):
-        raise
-    except SchemaRegistryError as error:
-        if error.option is None:
-            raise
-        codes = error.http_status_code, error.error_code
-        text = f'key "registry.{error.option}": {error}'
-        raise SchemaRegistryError(*codes, error.error_message, text=text, option=None) from None
+__all__ = ["check_schemas", "check_type", "decode", "encode", "task_decoder"]
 
 
 def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
@@ -59,7 +44,7 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
     """
     if not config.uses_registry:
         return value_schema.decoded(records, config.envelope, config.json_schema)
-    with _naming_option():
+    with naming_option():
         decoder, schema = _decoder(config)
     rows = records.withColumn("_decoded", _decoded(decoder, F.col("value")))
     if schema is not None:
@@ -68,6 +53,20 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
         return rows.drop("_decoded", "_json")
     columns = {config.form: F.col("_decoded.data"), "error": F.col("_decoded.error")}
     return rows.withColumns(columns).drop("_decoded")
+
+
+def task_decoder(config: DecodeKeys) -> TaskDecoder | None:
+    """Return the decoder for tasks; None if Spark must read the values: JSON, envelopes.
+
+    Raises
+    ------
+    ConfigError, SchemaRegistryError
+        As for `decode`.
+    """
+    if not config.uses_registry or config.form == "json":
+        return None
+    with naming_option():
+        return TaskDecoder(_decoder(config)[0], config.form)
 
 
 def encode(config: EncodeKeys, value: Column, topic: Column) -> Column:
@@ -95,17 +94,12 @@ def _decoded(decoder: Decoder, value: Column) -> Column:
 
 
 def _arrow_udf(function: Any, kind: Any) -> Any:
-    @wraps(function)
-    def named(*columns: pa.Array) -> pa.Array:
-        with _naming_option():
-            return function(*columns)
-
     # Spark must not call it twice for a value, once for a condition.
     of_arrow: Any = F
-    return of_arrow.arrow_udf(named, kind).asNondeterministic()
+    return of_arrow.arrow_udf(name_option(function), kind).asNondeterministic()
 
 
-@_naming_option()
+@naming_option()
 def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | None:
     """Return what is wrong with the type of a column to encode, as far as known, or None."""
     if config.encode == "json" and not isinstance(kind, StructType | ArrayType | MapType):
@@ -120,7 +114,7 @@ def check_type(config: EncodeKeys, kind: DataType, topic: str | None) -> str | N
     return None
 
 
-@_naming_option()
+@naming_option()
 def check_schemas(config: Any) -> None:
     """Request the configured schemas from the registry, before Spark starts.
 

@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from cykafka.spark.data_source import CyKafkaDataSource
-from cykafka.spark.jobs.config.models import Mirror, Redrive
 from cykafka.spark.jobs.folders import AnyFolder, ArrowFolder
 from cykafka.spark.jobs.records.outcome import BatchResults, JobHandling, Outcome, settle
 from cykafka.spark.sink.transactions import write_in_transaction
@@ -58,12 +57,12 @@ def write(
     return outcome
 
 
-def stream_sink(config: Mirror | Redrive, results: BatchResults) -> type[CyKafkaDataSource]:
+def stream_sink(handling: JobHandling, results: BatchResults) -> type[CyKafkaDataSource]:
     """Return a sink for a job's stream, to register with Spark.
 
     Parameters
     ----------
-    config : Mirror or Redrive
+    handling : JobHandling
         Becomes part of the class instead of an option, because Spark shows options in plans.
     results : BatchResults
         Receives the counts of micro-batches with rejected records. It needs a directory.
@@ -76,7 +75,8 @@ def stream_sink(config: Mirror | Redrive, results: BatchResults) -> type[CyKafka
             return unique
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-            return _StreamWriter(write_options(self.options, schema, stream=True), config, results)
+            options = write_options(self.options, schema, stream=True)
+            return _StreamWriter(options, handling, results)
 
     return StreamSink
 
@@ -85,19 +85,19 @@ class _StreamWriter(KafkaStreamWriter):
     """Settles the outcome of records before Spark commits the micro-batch."""
 
     def __init__(
-        self, options: WriteOptions, config: Mirror | Redrive, results: BatchResults
+        self, options: WriteOptions, handling: JobHandling, results: BatchResults
     ) -> None:
         super().__init__(options)
-        self._config = config
+        self._handling = handling
         self._results = results
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         if self._options.transaction is None:
             return report_task(self._options, iterator)
-        return write_in_transaction(self._options, iterator, JobHandling(self._config))
+        return write_in_transaction(self._options, iterator, self._handling)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        counts = settle(self._config, _outcome(messages))
+        counts = settle(self._handling, _outcome(messages))
         if counts:
             self._results.put(batchId, counts)
 

@@ -3,6 +3,9 @@
 If brokers reject records, tasks report them instead of failing (`writing.report_task`). Spark
 would repeat a failed task, and a restart would repeat the whole micro-batch. Each repetition would
 send the other records again.
+
+Tasks import this module, so it does not import the configuration. PySpark's workers collect
+garbage after each task, and this takes longer the more modules they have.
 """
 
 from __future__ import annotations
@@ -10,16 +13,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from cykafka.spark.clients.producers import borrow_producer, return_producer
-from cykafka.spark.jobs.config.models import Mirror, Redrive, SendKeys
-from cykafka.spark.jobs.folders import AnyFolder
 from cykafka.spark.jobs.problems import explain_error
 from cykafka.spark.jobs.records.columns import (
     DEAD_LETTER,
@@ -41,6 +42,10 @@ from cykafka.spark.source.read_options import ReadOptions
 from cykafka.spark.source.schema import source_schema
 from cykafka.spark.source.worker import read_ranges
 
+if TYPE_CHECKING:
+    from cykafka.spark.jobs.config.models import Mirror, Redrive, Replay
+    from cykafka.spark.jobs.folders import AnyFolder
+
 __all__ = [
     "REFUSED_NOTE",
     "WOULD_SEND",
@@ -55,6 +60,8 @@ __all__ = [
 ]
 
 REFUSED_NOTE = "cykafka.refused.json"
+# By job: the key that names the topic for records that cannot be sent.
+_TOPIC_KEYS = {"mirror": "dead_letter_topic", "redrive": "parking_topic"}
 
 
 class RefusedError(RuntimeError):
@@ -118,7 +125,7 @@ class Outcome:
         return cls(records, refused, tuple(errors), settled)
 
 
-def settle(config: SendKeys, outcome: Outcome) -> dict[str, int]:
+def settle(handling: JobHandling, outcome: Outcome) -> dict[str, int]:
     """Raise the tasks' error, or send dead letters for rejected records. Returns the counts.
 
     Raises
@@ -130,10 +137,9 @@ def settle(config: SendKeys, outcome: Outcome) -> dict[str, int]:
     """
     if outcome.errors:
         raise KafkaWriteError(outcome.errors[0])
-    handling = JobHandling(config)
     if outcome.refused:
         if not handling.leaves_out:
-            raise RefusedError(f"{describe_refusals(outcome.refused)}. {_advice(config)}")
+            raise RefusedError(f"{describe_refusals(outcome.refused)}. {handling.advice}")
         if handling.letters_to is not None:
             _send_letters(handling, handling.letters_to, outcome.refused)
     count = handling.count(outcome.refused) + outcome.settled
@@ -144,60 +150,73 @@ def settle(config: SendKeys, outcome: Outcome) -> dict[str, int]:
 class JobHandling:
     """What a job does with rejected records: stop, skip them, or send dead letters.
 
-    Parameters
+    Attributes
     ----------
-    config : SendKeys
+    leaves_out : bool
+        Whether the job continues without the rejected records.
+    topic : str or None
+        The topic for dead letters; None if the job does not send them.
+    sink, source : mapping of str to str
+        The options for writing dead letters, and for reading the rejected records again.
+    adds_errors : bool
+        Whether dead letters get headers with the error.
+    advice : str
+        What the user can do if the job stops.
     """
 
-    config: SendKeys
+    leaves_out: bool
+    topic: str | None
+    sink: Mapping[str, str] = field(repr=False)  # with secrets, like source
+    source: Mapping[str, str] = field(repr=False)
+    adds_errors: bool
+    advice: str
     # A dead letter that is too large goes without its value, which is still in the source.
     forms: ClassVar[tuple[str, ...]] = ("whole", "without value")
 
-    @property
-    def leaves_out(self) -> bool:
-        """Whether the job continues without the rejected records."""
-        return self.config.on_refused == "skip" or _letters_to(self.config) is not None
+    @classmethod
+    def of(cls, config: Mirror | Redrive | Replay) -> JobHandling:
+        """Return what a configuration says."""
+        key = _TOPIC_KEYS.get(config.job)
+        topic = getattr(config, key) if key else None
+        keep = f"To keep such records, set {key}. " if key else ""
+        return cls(
+            config.on_refused == "skip" or topic is not None,
+            topic,
+            config.copy_options() if topic else {},
+            config.source_options() if topic else {},
+            config.job != "redrive",  # its records are dead letters already
+            f'{keep}To leave them out, set on_refused = "skip". If brokers accept them now, start '
+            'once with on_refused = "retry"',
+        )
 
     @property
     def letters_to(self) -> WriteOptions | None:
         """How to write dead letters; None if the job does not send them."""
-        topic = _letters_to(self.config)
-        if topic is None:
+        if self.topic is None:
             return None
-        assert isinstance(self.config, Mirror | Redrive)
-        return _letter_options(self.config, topic)
+        source = source_schema(include_headers=True)
+        columns = StructType([source[name] for name in ("key", "value", "headers")])
+        return write_options({**self.sink, "topic": self.topic}, columns, stream=True)
 
     def letters(self, refused: Iterable[Refused], form: str) -> Iterator[pa.RecordBatch]:
         """Yield dead letters for records, with the source's columns."""
-        assert isinstance(self.config, Mirror | Redrive)
         errors: dict[Partition, dict[int, str]] = defaultdict(dict)
         for record in refused:
             errors[record.topic, record.partition].setdefault(record.offset, record.error)
-        return _letters(self.config, errors, form)
+        columns = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+        options = ReadOptions.of(self.source, "stream")
+        for (topic, partition), wanted in errors.items():
+            whole = PartitionRange(topic, partition, min(wanted), max(wanted) + 1)
+            offsets = pa.array(wanted, pa.int64())
+            for batch in read_ranges([whole], options, columns, restore_times, keep_times=True):
+                rows = batch.filter(pc.is_in(batch["offset"], offsets))
+                if rows.num_rows:
+                    words = [wanted[at] for at in rows["offset"].to_pylist()]
+                    yield _letter(rows, words if self.adds_errors else None, form)
 
     def count(self, refused: Iterable[Refused]) -> int:
         """Return how many records to count. Dead letters that do not fit already count as bad."""
-        topic = _letters_to(self.config)
-        return sum(record.target != topic for record in refused)
-
-
-def _letters_to(config: SendKeys) -> str | None:
-    name = _key(config)
-    return getattr(config, name) if name else None
-
-
-def _key(config: SendKeys) -> str | None:
-    """Return the key that names the topic for records that cannot be sent."""
-    return {Mirror: "dead_letter_topic", Redrive: "parking_topic"}.get(type(config))
-
-
-def _advice(config: SendKeys) -> str:
-    key = _key(config)
-    keep = f"To keep such records, set {key}. " if key else ""
-    return (
-        f'{keep}To leave them out, set on_refused = "skip". If brokers accept them now, start '
-        'once with on_refused = "retry"'
-    )
+        return sum(record.target != self.topic for record in refused)
 
 
 # -- the note in a checkpoint
@@ -214,7 +233,7 @@ def write_note(folder: AnyFolder, error: BaseException) -> None:
     folder.write(REFUSED_NOTE, json.dumps({"refused": explain_error(error)}) + "\n")
 
 
-def check_note(config: SendKeys, folder: AnyFolder) -> None:
+def check_note(config: Mirror | Redrive | Replay, folder: AnyFolder) -> None:
     """Stop before a restart sends records again, unless the configuration says what to do.
 
     Raises
@@ -223,7 +242,7 @@ def check_note(config: SendKeys, folder: AnyFolder) -> None:
     """
     if not folder.exists(REFUSED_NOTE):
         return
-    if config.on_refused == "stop" and _letters_to(config) is None:
+    if config.on_refused == "stop" and not JobHandling.of(config).leaves_out:
         words = json.loads(folder.read(REFUSED_NOTE))["refused"]
         raise RefusedError(f"nothing was sent, because the last run has stopped here: {words}")
     folder.delete(REFUSED_NOTE)
@@ -247,32 +266,11 @@ def _send_letters(handling: JobHandling, sink: WriteOptions, refused: Sequence[R
     )
 
 
-def _letter_options(config: Mirror | Redrive, topic: str) -> WriteOptions:
-    source = source_schema(include_headers=True)
-    columns = StructType([source[name] for name in ("key", "value", "headers")])
-    return write_options({**config.copy_options(), "topic": topic}, columns, stream=True)
-
-
 def _write(sink: WriteOptions, batches: Iterable[pa.RecordBatch], refused: list[Refused]) -> None:
     borrowed = borrow_producer(sink.config)
     borrowed.spent = True  # letters are rare
     with return_producer(sink.config, borrowed):
         write_batches(borrowed, sink, batches, refused)
-
-
-def _letters(
-    config: Mirror | Redrive, errors: Mapping[Partition, Mapping[int, str]], form: str
-) -> Iterator[pa.RecordBatch]:
-    columns = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
-    options = ReadOptions.of(config.source_options(), "stream")
-    for (topic, partition), wanted in errors.items():
-        whole = PartitionRange(topic, partition, min(wanted), max(wanted) + 1)
-        offsets = pa.array(wanted, pa.int64())
-        for batch in read_ranges([whole], options, columns, restore_times, keep_times=True):
-            rows = batch.filter(pc.is_in(batch["offset"], offsets))
-            if rows.num_rows:
-                words = [wanted[at] for at in rows["offset"].to_pylist()]
-                yield _letter(rows, None if isinstance(config, Redrive) else words, form)
 
 
 def _letter(rows: pa.RecordBatch, errors: list[str] | None, form: str) -> pa.RecordBatch:

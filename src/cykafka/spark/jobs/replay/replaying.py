@@ -34,6 +34,7 @@ from cykafka.spark.jobs.records.columns import (
 )
 from cykafka.spark.jobs.records.decoding import check_type, encode
 from cykafka.spark.jobs.records.outcome import (
+    JobHandling,
     Outcome,
     RefusedError,
     check_note,
@@ -311,7 +312,7 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
         run.summary.unknown = 0
         counts = {"sent": outcome.records}
         try:
-            counts |= settle(config, outcome)
+            counts |= settle(JobHandling.of(config), outcome)
         except RefusedError as error:
             note.write_stop(error)
             raise

@@ -313,6 +313,7 @@ def _settings(config: JobConfig, verbose: bool) -> dict[str, str]:
         "spark.log.level": "WARN" if verbose else "ERROR",
         "spark.redaction.regex": REDACTED,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": "cykafka.spark.daemon",
         **_SETTINGS,
     }
     os.environ.pop("SPARK_REMOTE", None)  # the master takes precedence; PySpark rejects both

@@ -14,7 +14,7 @@ import pyspark
 from pyspark.sql import functions as F
 
 from cykafka.spark.data_source import HAS_READ_LIMITS
-from cykafka.spark.jobs.config.models import SendKeys
+from cykafka.spark.jobs.config.models import Mirror, Redrive
 from cykafka.spark.jobs.config.topic_check import planner_of
 from cykafka.spark.jobs.observing.report import Summary, human_bytes
 from cykafka.spark.jobs.problems import Stopped, explain_error
@@ -23,6 +23,7 @@ from cykafka.spark.jobs.records.job_sink import stream_sink
 from cykafka.spark.jobs.records.outcome import (
     WOULD_SEND,
     BatchResults,
+    JobHandling,
     check_note,
     is_refusal,
     write_note,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from cykafka.spark.jobs.config.models import Mirror, Redrive, StreamConfig
+    from cykafka.spark.jobs.config.models import StreamConfig
     from cykafka.spark.jobs.observing.endpoint import JobMetrics
     from cykafka.spark.jobs.run.job_source import TaskWork
     from cykafka.spark.jobs.run.session import JobRun
@@ -139,7 +140,7 @@ def start(
     config = run.config
     try:
         claim_checkpoint(run)
-        if isinstance(config, SendKeys) and not config.is_dry_run:
+        if isinstance(config, Mirror | Redrive) and not config.is_dry_run:
             check_note(config, run.driver.folder(config.checkpoint))
         name = config.app_name or f"cykafka-{config.job}"
         writer = prepare(records.writeStream).queryName(name)
@@ -413,7 +414,7 @@ def send(
     def prepare(writer: DataStreamWriter) -> DataStreamWriter:
         if run.config.is_dry_run:
             return writer.foreachBatch(count_batch)
-        sink = stream_sink(run.config, results)
+        sink = stream_sink(JobHandling.of(run.config), results)
         run.spark.dataSource.register(sink)
         return writer.format(sink.name()).options(**options)
 
