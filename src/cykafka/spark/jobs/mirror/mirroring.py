@@ -36,6 +36,7 @@ from cykafka.spark.jobs.records.outcome import (
 )
 from cykafka.spark.jobs.run.session import JobRun
 from cykafka.spark.jobs.run.streams import (
+    METRICS,
     count_by_topic,
     count_records,
     counts_of,
@@ -72,9 +73,11 @@ def run(run: JobRun[Mirror]) -> Summary:
     config = run.config
     work = _work(run)
     if work is not None:
+        reports = records_stream(run, work)
+        totals = [F.sum(name).alias(name) for name in work.counts]
         run.results.is_used = True
         settle_batch = _batch_settler(JobHandling.of(config), run.results)
-        reports = records_stream(run, work)
+        reports = reports.observe(METRICS, *totals)
         finish(run, start(run, reports, lambda writer: writer.foreachBatch(settle_batch)))
         return run.summary
     records = decode(records_stream(run), config)
@@ -116,10 +119,8 @@ def _batch_settler(handling: JobHandling, results: BatchResults) -> Any:
     """Return a function that processes the task reports of a micro-batch."""
 
     def settle_batch(batch: DataFrame, number: int) -> None:
-        reports = batch.collect()
-        outcome = Outcome.sum(Outcome.from_text(row.outcome) for row in reports)
-        counts = {name: sum(row[name] for row in reports) for name in SendRecords.counts}
-        results.put(number, {**counts, **settle(handling, outcome)})
+        texts = [row.outcome for row in batch.select("outcome").collect()]
+        results.put(number, settle(handling, Outcome.sum(map(Outcome.from_text, texts))))
 
     return settle_batch
 
