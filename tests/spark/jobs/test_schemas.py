@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
 from machine import WAIT_S
+from proto_files import message, proto, text
 from spark_jobs import Bench
 
 from cykafka.spark.jobs.archive import archiving
@@ -152,9 +154,9 @@ def test_tasks_and_spark_write_the_same_decoded_values(
 ) -> None:  # fmt: skip
     number = registry.add(f"{topic}-value", RICH)
     values = [b"\0\0\0\x01\x07"] + [
-        avro(number, RICH, id=at, day=at, at=at if at % 3 else None, price=b"\x01%c" % at,
-             kind="AB"[at % 2], tags={"t": at / 2} if at % 4 else {}, raw=b"%d" % at,
-             parts=[{"n": None}, {"n": at}][: at % 3])
+        avro(number, RICH, id=at, day=at - 200_000, at=at - 10**13 if at % 3 else None,
+             price=b"\x01%c" % at, kind="AB"[at % 2], tags={"t": at / 2} if at % 4 else {},
+             raw=b"%d" % at, parts=[{"n": None}, {"n": at}][: at % 3])
         for at in range(20)
     ]  # fmt: skip
     bench.send(topic, [{"value": value, "timestamp": 1_700_000_000_000 + 50_000_000 * at}
@@ -180,6 +182,33 @@ def test_tasks_and_spark_write_the_same_decoded_values(
     for archive, writer in zip(archives, ("parquet-cpp-arrow", "parquet-mr"), strict=True):
         for file in Path(archive).rglob("*.parquet"):
             assert pyarrow.parquet.ParquetFile(file).metadata.created_by.startswith(writer)
+
+
+def test_intervals_and_old_times_keep_their_values(
+    bench: Bench, registry: SchemaRegistry, keys: dict[str, str], topic: str,
+    places: dict[str, str],
+) -> None:  # fmt: skip
+    fields = {"took": (1, ".google.protobuf.Duration"), "at": (2, ".google.protobuf.Timestamp")}
+    known = [file.DESCRIPTOR for file in (duration_pb2, timestamp_pb2)]
+    files = [descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb) for file in known]
+    made = proto("took.proto", "", {"Took": fields}, *(file.name for file in files))
+    number = registry.add(f"{topic}-value", text(made), "PROTOBUF")
+    value = message("Took", *files, made)()
+    value.took.FromTimedelta(timedelta(seconds=90))
+    value.at.FromDatetime(datetime(1500, 1, 2, tzinfo=UTC))
+    head = b"\0" + number.to_bytes(4, "big") + b"\0"
+    bench.send(topic, [{"value": head + value.SerializeToString()}])
+    bench.run("archive", topics=topic, decode="protobuf", **keys, **places)
+
+    # Files without a version of Spark have the calendar that this setting names.
+    bench.spark.conf.set("spark.sql.parquet.int96RebaseModeInRead", "LEGACY")
+    try:
+        (row,) = bench.spark.read.parquet(places["path"]).collect()
+    finally:
+        bench.spark.conf.unset("spark.sql.parquet.int96RebaseModeInRead")
+
+    assert row.protobuf.took == timedelta(seconds=90)
+    assert row.protobuf.at.astimezone(UTC) == datetime(1500, 1, 2, tzinfo=UTC)
 
 
 def test_local_times_keep_their_type(

@@ -105,7 +105,9 @@ def test_readers_get_the_types_of_spark_and_no_schema_of_arrow(tmp_path: Path) -
     (file,) = write(tmp_path, rows(("a", 0, 1, 0)))
 
     found = pq.ParquetFile(tmp_path / file.path)
-    assert found.schema_arrow.metadata is None
+    assert {*found.schema_arrow.metadata} == {
+        b"org.apache.spark.version", b"org.apache.spark.sql.parquet.row.metadata",
+    }  # fmt: skip
     assert [found.schema.column(n).path for n in range(len(found.schema))] == [
         "key", "value", "headers.list.element.key", "headers.list.element.value", "partition",
         "offset", "timestamp", "timestampType",
@@ -298,6 +300,13 @@ def test_zones_that_only_java_knows_are_left_to_spark() -> None:
     assert [name for name in (*known, *unknown) if knows_zone(name)] == [*known]
 
 
+def test_topic_is_the_last_column_as_in_the_files_of_spark(tmp_path: Path) -> None:
+    (file, *_) = write(tmp_path, rows(("a", 0, 1, 0)), folders=("status",), decoder=Halves())
+
+    names = pq.read_table(tmp_path / file.path, partitioning=None).column_names
+    assert names[-3:] == ["error", "avro", "topic"]
+
+
 @dataclass(frozen=True)
 class Halves:
     """A decoder of values for which every second one is bad."""
@@ -323,7 +332,7 @@ def test_good_and_bad_values_have_files_of_their_own(tmp_path: Path) -> None:
         ("status=good/topic=a", 0, 4, 3),
     ]
     bad, good = (pq.read_table(tmp_path / file.path, partitioning=None) for file in sorted(files))
-    names = ["partition", "offset", "timestamp", "timestampType", "error", "avro"]
+    names = ["partition", "offset", "timestamp", "timestampType", "error", "avro"]  # and no topic
     assert bad.column_names == good.column_names == names
     assert bad["error"].to_pylist() == ["odd", "odd"]
     assert good["avro"].to_pylist() == [{"n": 0}, {"n": 2}, {"n": 4}]

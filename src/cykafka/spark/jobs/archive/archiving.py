@@ -159,9 +159,9 @@ def _start_iceberg_query(
 def _reports(run: JobRun[Archive], work: WriteFiles) -> DataFrame:
     """The files that the tasks write."""
     bad = F.when(F.col("folder").startswith("status=bad"), F.col("records"))
-    sums = {"records": F.col("records"), "bytes": F.col("bytes"), "bad": bad}
-    files = records_stream(run, work)
-    return files.observe(METRICS, *(F.sum(column).alias(name) for name, column in sums.items()))
+    counts = {"records": F.col("records"), "bytes": F.col("bytes"), "bad": bad}
+    sums = (F.coalesce(F.sum(of), F.lit(0)).alias(name) for name, of in counts.items())
+    return records_stream(run, work).observe(METRICS, *sums)
 
 
 def _folder_rows(run: JobRun[Archive], parts: list[Expression]) -> DataFrame:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 from pyarrow.parquet import ParquetWriter
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from cykafka.spark.jobs.records.columns import bytes_of
 
@@ -289,17 +291,24 @@ class _OpenFiles:
         path = f"{folder}/part-{place.partition:05}-{uuid.uuid4()}.{ending}{UNFINISHED}"
         address = os.path.join(work.folder, path)
         self._undo.callback(_remove, address)
+        columns = _columns(schema, (*work.folders, *work.left_out))
         writer = ParquetWriter(
             address,
-            pa.schema(
-                [field for field in schema if field.name not in (*work.folders, *work.left_out)]
-            ),
+            columns,
             compression=work.compression,
             compression_level=_LEVELS.get(work.compression),
             use_deprecated_int96_timestamps=work.int96,
             store_schema=False,  # other readers do not know Arrow's schema
         )
         self._undo.callback(_abandon, writer)
+        writer.add_key_value_metadata(
+            {
+                # With a version, Spark does not take times for those of the Julian calendar.
+                "org.apache.spark.version": pyspark.__version__,
+                # Parquet has no type for intervals.
+                "org.apache.spark.sql.parquet.row.metadata": _spark_types(columns),
+            }
+        )
         staged = Staged(path, folder, place.topic, place.partition, 2**63 - 1, 0, 0, 0)
         return _OpenFile(staged, address, writer)
 
@@ -312,6 +321,16 @@ class _OpenFiles:
         for place in list(self._open):
             self._close(place)
         return self._closed
+
+
+def _columns(schema: pa.Schema, left_out: tuple[str, ...]) -> pa.Schema:
+    """Return a file's columns, in the order in which Spark's writer has them."""
+    kept = [field for field in schema if field.name not in left_out]
+    return pa.schema(sorted(kept, key=lambda field: field.name == "topic"))
+
+
+def _spark_types(columns: pa.Schema) -> str:
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True).json()
 
 
 def _runs(places: pa.RecordBatch) -> pa.Table:
