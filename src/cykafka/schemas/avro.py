@@ -7,7 +7,7 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -20,7 +20,9 @@ from cykafka.schemas.avro_batch import (
     SlowError,
     batch_reader,
     batch_writer,
+    fits,
     has_threads,
+    resolved,
 )
 from cykafka.schemas.avro_schema import AvroSchema, without_logical_types
 from cykafka.schemas.columns import (
@@ -98,40 +100,53 @@ class _Count:
 
 
 class _Types:
-    """A schema's Arrow types, and the conversions that its values need."""
+    """A schema's Arrow types, and the conversions that its values need.
 
-    def __init__(self, named: dict[str, Any]) -> None:
+    Parameters
+    ----------
+    named : dict
+        The schema's named types.
+    writers : dict, optional
+        The named types of the schema that wrote the values.
+    """
+
+    def __init__(self, named: dict[str, Any], writers: dict[str, Any] | None = None) -> None:
         self._named = named
+        self._writers = writers or {}
         self._fields = _Count()
         self.has_choice = False
 
     def of(
-        self, schema: Any, within: tuple[str, ...] = ()
+        self, schema: Any, within: tuple[str, ...] = (), written: Any = None
     ) -> tuple[pa.DataType, _Change, _Change]:
         """Return a schema's type, and the conversions for reading and for writing a value.
 
-        Record fields that may be null in the type have a default.
+        Record fields that may be null in the type have a default. `written` is the schema that
+        wrote the values, if it is known.
         """
         self._fields.add()
+        if written is not None:
+            written = resolved(written, self._writers)
         if isinstance(schema, list):
-            return self._union(schema, within)
+            return self._union(schema, within, written)
         if isinstance(schema, str):
             if schema in _PLAIN:
                 return _PLAIN[schema], _same, _same
             if schema in within:
                 raise UnfitError(f"{schema} contains itself: recursive types are not supported")
-            return self.of(self._named[schema], within)
+            return self.of(self._named[schema], within, written)
         kind = schema["type"]
         if not isinstance(kind, str):
-            return self.of(kind, within)
+            return self.of(kind, within, written)
+        wrote = written if isinstance(written, dict) else {}
         if kind in ("record", "error"):
-            return self._record(schema, (*within, schema["name"]))
+            return self._record(schema, (*within, schema["name"]), wrote.get("fields", ()))
         if kind == "array":
-            item, read, write = self.of(schema["items"], within)
+            item, read, write = self.of(schema["items"], within, wrote.get("items"))
             found = pa.list_(pa.field("element", item))
             return found, _each(read), _each(write)
         if kind == "map":
-            item, read, write = self.of(schema["values"], within)
+            item, read, write = self.of(schema["values"], within, wrote.get("values"))
             return pa.map_(pa.string(), item), _values(read), _values(write)
         logical = str(schema.get("logicalType"))
         if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -146,14 +161,17 @@ class _Types:
         return self.of(kind, within) if kind not in _PLAIN else (_PLAIN[kind], _same, _same)
 
     def _record(
-        self, schema: dict[str, Any], within: tuple[str, ...]
+        self, schema: dict[str, Any], within: tuple[str, ...], written: Iterable[Any]
     ) -> tuple[pa.DataType, _Change, _Change]:
         if not schema["fields"]:
             raise UnfitError(f"{schema['name']} has no fields, which is not supported")
         fields, reads, writes = [], {}, {}
+        wrote = {field["name"]: field["type"] for field in written}
         for field in schema["fields"]:
             name = field["name"]
-            kind, read, write = self.of(field["type"], within)
+            names = (name, *field.get("aliases", ()))
+            found = next((wrote[name] for name in names if name in wrote), None)
+            kind, read, write = self.of(field["type"], within, found)
             fields.append(pa.field(name, kind, nullable="default" in field))
             if read is not _same:
                 reads[name] = read
@@ -162,19 +180,31 @@ class _Types:
         return pa.struct(fields), _members(reads), _members(writes)
 
     def _union(
-        self, branches: list[Any], within: tuple[str, ...]
+        self, branches: list[Any], within: tuple[str, ...], written: Any
     ) -> tuple[pa.DataType, _Change, _Change]:
         others = [branch for branch in branches if branch != "null"]
         if not others:
             return _PLAIN["null"], _same, _same
         if len(others) == 1:
-            kind, read, write = self.of(others[0], within)
+            if isinstance(written, list):
+                present = [branch for branch in written if branch != "null"]
+                written = present[0] if len(present) == 1 else None
+            kind, read, write = self.of(others[0], within, written)
             return kind, _nullable(_unnamed(read)), _nullable(write)
         for numbers, number_kind in _NUMBERS:
             if all(isinstance(branch, str) and branch in numbers for branch in others):
                 return number_kind, _same, _same
         self.has_choice = True
-        found = [self.of(branch, within) for branch in others]
+        # fastavro names the branch of a value only if the writer's schema is a union, too.
+        fitting = [
+            isinstance(written, dict) and fits(written, resolved(branch, self._named))
+            for branch in others
+        ]
+        only = fitting.index(True) if True in fitting else None
+        found = [
+            self.of(branch, within, written if number == only else None)
+            for number, branch in enumerate(others)
+        ]
         fields = [pa.field(f"member{number}", kind) for number, (kind, _, _) in enumerate(found)]
         names = [self._name(branch) for branch in others]
         # fastavro uses the first branch that fits a value, unless the value names its branch.
@@ -186,7 +216,7 @@ class _Types:
         def from_union(value: Any) -> Any:
             if value is None:
                 return None
-            number = _branch(names, value)
+            number = _branch(names, value) if only is None else only
             inner = value[1] if isinstance(value, tuple) else value
             return {f"member{number}": found[number][1](inner)}
 
@@ -285,16 +315,14 @@ class AvroReader:
     """
 
     def __init__(self, document: Document) -> None:
-        schema = AvroSchema(document.text, document.parts)
+        self._typed = schema = AvroSchema(document.text, document.parts)
         types = _Types(schema.named)
-        made, self._change, _ = types.of(schema.schema)
+        made, _, _ = types.of(schema.schema)
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
-        if not self._named:
-            self._change = _same
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
@@ -302,10 +330,14 @@ class AvroReader:
         reader = None if written.texts == self._schema.texts else self._schema
         value_of = written.value_reader(reader, has_names=self._named)
         words = f"the value does not fit the schema {document.id}"
+        change: _Change = _same
+        if self._named:
+            types = _Types(self._typed.named, written.named)
+            _, change, _ = types.of(self._typed.schema, written=written.schema)
 
         def read_value(payload: bytes) -> Any:
             try:
-                return self._change(value_of(payload, 0))
+                return change(value_of(payload, 0))
             except EOFError:
                 raise ValueError("it ends early") from None
 

@@ -20,7 +20,8 @@ import pyruhvro
 from cykafka.schemas.columns import check_keys, join_bytes
 from cykafka.schemas.faults import is_fault
 
-__all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "has_threads"]
+__all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "fits", "has_threads",
+           "resolved"]  # fmt: skip
 
 NamedSchemas: TypeAlias = dict[str, Any]
 _Convert: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -159,7 +160,7 @@ def _text(layout: Any, *more: dict[str, str]) -> str:
     return json.dumps({"type": "record", "name": "whole", "fields": fields})
 
 
-def _resolved(schema: Any, named: NamedSchemas) -> Any:
+def resolved(schema: Any, named: NamedSchemas) -> Any:
     """Return a union as a list, and another schema as a dict whose type is a name."""
     while not isinstance(schema, list):
         if isinstance(schema, str):
@@ -169,6 +170,19 @@ def _resolved(schema: Any, named: NamedSchemas) -> Any:
         else:
             schema = schema["type"]
     return schema
+
+
+def fits(written: Any, reads: Any) -> bool:
+    """Whether a resolved schema of a reader, not a union, can read what another one writes."""
+    wrote, read = written["type"], reads["type"]
+    if "name" not in reads:
+        return read in _PROMOTIONS.get(wrote, (wrote,))
+    names = (reads["name"], *reads.get("aliases", ()))
+    return wrote == read and _last(written["name"]) in map(_last, names)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _is_optional(branches: list[Any]) -> bool:
@@ -194,7 +208,7 @@ class _Layout:
         self._count += 1
         if self._count > _MOST_FIELDS:
             raise SlowError("too many fields")
-        schema = _resolved(schema, self._named)
+        schema = resolved(schema, self._named)
         if isinstance(schema, list):
             if _is_optional(schema):
                 return [
@@ -239,8 +253,8 @@ class _Reading:
         self._defaults = defaults
 
     def of(self, written: Any, reads: Any, kind: pa.DataType) -> _Convert:
-        written = _resolved(written, self._writers)
-        reads = _resolved(reads, self._readers)
+        written = resolved(written, self._writers)
+        reads = resolved(reads, self._readers)
         if isinstance(written, list):
             if not isinstance(reads, list):
                 raise SlowError("a union that is read as one type")
@@ -290,7 +304,7 @@ class _Reading:
     def _union(self, written: list[Any], reads: list[Any], kind: pa.DataType) -> _Convert:
         if not pa.types.is_struct(kind) or len(written) != len(reads):
             raise SlowError("a union that is read as another one")
-        both = [_resolved(branch, self._writers) for branch in written]
+        both = [resolved(branch, self._writers) for branch in written]
         types = [branch["type"] for branch in both]
         # fastavro finds a number's branch by its value, and so a branch of another type.
         if sum(name in _NUMBERS for name in types) > 1 or {"string", "bytes"} <= set(types):
@@ -298,7 +312,7 @@ class _Reading:
         members = iter(kind)
         parts: list[tuple[int, _Convert, pa.DataType]] = []
         for number, branch in enumerate(both):
-            other = _resolved(reads[number], self._readers)
+            other = resolved(reads[number], self._readers)
             if branch["type"] != other["type"]:
                 raise SlowError("a union with other branches")
             if branch["type"] != "null":
@@ -321,7 +335,7 @@ class _Reading:
 
 
 def _check_names(written: Any, reads: Any) -> None:
-    if written["name"].rpartition(".")[2] != reads["name"].rpartition(".")[2]:
+    if _last(written["name"]) != _last(reads["name"]):
         raise SlowError("a type with another name")
 
 
@@ -430,7 +444,7 @@ class _Writing:
 
     def of(self, schema: Any, kind: pa.DataType) -> tuple[Callable[[pa.Array], None], _Convert]:
         """Return a function that raises ValueError for unfit values, and the conversion."""
-        schema = _resolved(schema, self._named)
+        schema = resolved(schema, self._named)
         if isinstance(schema, list):
             if not _is_optional(schema):
                 return self._union(schema, kind)
@@ -503,7 +517,7 @@ class _Writing:
     def _union(
         self, branches: list[Any], kind: pa.DataType
     ) -> tuple[Callable[[pa.Array], None], _Convert]:
-        names = [_resolved(branch, self._named)["type"] for branch in branches]
+        names = [resolved(branch, self._named)["type"] for branch in branches]
         if not pa.types.is_struct(kind):
             raise SlowError("a union of numbers")
         members = {

@@ -64,8 +64,9 @@ def decode_batch(
         By default the usable schema with the highest id in the batch, so that the columns of two
         batches may differ. If headers name schemas by GUID, which have no order, it is the schema
         with the most fields. For Protobuf ``#MESSAGE`` may follow ``SUBJECT:VERSION``; the default
-        is the file's first message. The ids of the records belong to the context of SUBJECT, or
-        else to that of the client's ``url``, such as ``http://localhost:8081/contexts/.name``.
+        is a message that the records name. The ids of the records belong to the context of
+        SUBJECT, or else to that of the client's ``url``, such as
+        ``http://localhost:8081/contexts/.name``.
     key_schema : Schema or str, optional
         The same for keys.
     mode : str, default "PERMISSIVE"
@@ -161,7 +162,8 @@ def _decoded(
         return _json_values(decoder, document)
 
     def make(of: Document) -> Any:
-        return reader_for(format, of, message)
+        name = message or (decoder.message_in(of) if format == "protobuf" else "")
+        return reader_for(format, of, name)
 
     reader = decoder.newest_reader(make) if document is None else make(document)
     return decoder.decode(reader).columns()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
@@ -35,6 +36,8 @@ __all__ = ["ColumnDecoder", "Registry", "read_function"]
 _MOST_SCHEMAS = 1000
 # Each unknown id is a request. Bytes that are not in the wire format may look like ids.
 _MOST_UNKNOWN = 100
+# The values of each schema whose message is looked up.
+_MOST_HEADS = 100
 _NOT_WIRE = (
     "it is not in the wire format of Schema Registry: it does not begin with a zero byte and the "
     "id of a schema"
@@ -142,6 +145,23 @@ class ColumnDecoder:
                     self._documents[number] = _unusable(number, error)
                 else:
                     yield reader
+
+    def message_in(self, document: Document) -> str:
+        """Return one of a file's Protobuf messages that the values name; empty if none."""
+        from cykafka.schemas.protobuf_files import message_names
+
+        known = {*message_names(document).values()}
+        for number, _, payloads in self._groups:
+            written = self._documents[number]
+            if not isinstance(written, Document):
+                continue
+            names = message_names(written)
+            for payload in payloads[:_MOST_HEADS].to_pylist():
+                with suppress(SerializationError):
+                    name = names.get(split_indexes(payload, 0)[0])
+                    if name in known:
+                        return name
+        return ""
 
     def payloads(self) -> pa.BinaryArray:
         """Return all values without their ids, in any order."""

@@ -118,7 +118,10 @@ class ProtobufReader:
             if found is None:
                 raise ValueError(f"the schema has no message {list(indexes)}")
             if found != name:
-                raise ValueError(f"its message is {found}, expected {name}")
+                raise ValueError(
+                    f"its message is {found}, expected {name}; SUBJECT:VERSION#{found} as the "
+                    "schema names another message"
+                )
             return payload[place:]
 
         def convert(payloads: pa.BinaryArray) -> pa.Array:

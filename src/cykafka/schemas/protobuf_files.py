@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from cykafka.schemas.cache import keep_results
 from cykafka.schemas.document import Document, UnfitError, no_descriptor
 from cykafka.schemas.framing import FIRST_MESSAGE
 
@@ -19,9 +20,10 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'cykafka[schemas]'", name=error.name) from error
 
-__all__ = ["ProtobufFile"]
+__all__ = ["ProtobufFile", "message_names"]
 
 _GOOGLE = "google/"
+_MOST_SCHEMAS = 1000
 
 
 class ProtobufFile:
@@ -84,6 +86,12 @@ class ProtobufFile:
             return GetMessageClass(self.pool.FindMessageTypeByName(name))
         except KeyError:
             raise UnfitError(f"the schema has no message {name}") from None
+
+
+@keep_results(_MOST_SCHEMAS)
+def message_names(document: Document) -> dict[tuple[int, ...], str]:
+    """Return `ProtobufFile.names` of a schema."""
+    return ProtobufFile(document).names
 
 
 def _messages(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
+from datetime import datetime
 from decimal import Decimal
 from time import process_time
 from typing import Any
@@ -257,3 +259,59 @@ def test_a_fixed_decimal_may_become_a_plain_fixed() -> None:
     ]:
         found, wrong = AvroReader(document(reads)).reader_of(document(written))(payload)
         assert (list(found[0].as_py().values()), wrong) == (expected, {})
+
+
+CREATED = {"type": "record", "name": "Created", "fields": [{"name": "id", "type": "string"}]}
+ENDED = {"type": "record", "name": "Ended", "fields": [{"name": "id", "type": "string"}]}
+KIND = {"type": "enum", "name": "Kind", "symbols": ["X", "Y"]}
+OTHER = {"type": "enum", "name": "Other", "symbols": ["X"]}
+FOUR = {"type": "fixed", "name": "Four", "size": 4}
+TIME = {"type": "long", "logicalType": "timestamp-millis"}
+
+
+@pytest.mark.parametrize(
+    ("writes", "reads", "value", "found"),
+    [
+        (CREATED, [CREATED, ENDED], {"id": "1"}, {"member0": {"id": "1"}}),
+        (ENDED, ["null", CREATED, ENDED], {"id": "1"}, {"member1": {"id": "1"}}),
+        (CREATED, [{"type": "map", "values": "string"}, CREATED], {"id": "1"},
+         {"member1": {"id": "1"}}),
+        (KIND, [KIND, "string"], "X", {"member0": "X"}),
+        (KIND, [KIND, "long"], "X", {"member0": "X"}),
+        (KIND, [OTHER, KIND], "X", {"member1": "X"}),
+        (FOUR, [FOUR, "bytes"], b"1234", {"member0": b"1234"}),
+        ("string", ["bytes", "long"], "x", {"member0": b"x"}),
+        ("int", ["string", "double"], 7, {"member1": 7.0}),
+        (TIME, [TIME, "string"], 7, {"member0": 7}),
+        ([CREATED, ENDED], [ENDED, CREATED], ("Created", {"id": "1"}), {"member1": {"id": "1"}}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["alone", "field", "array", "map"])
+def test_value_without_a_union_is_read_as_its_member_of_a_union(
+    writes: Any, reads: Any, value: Any, found: Any, place: str
+) -> None:
+    def placed(kind: Any, value: Any) -> tuple[Any, Any]:
+        if place == "field":
+            fields = [{"name": "v", "type": kind}]
+            return {"type": "record", "name": "Outer", "fields": fields}, {"v": value}
+        if place == "array":
+            return {"type": "array", "items": kind}, [value]
+        return ({"type": "map", "values": kind}, {"k": value}) if place == "map" else (kind, value)
+
+    written, given = placed(writes, value)
+    values = pa.array([encoded(copy.deepcopy(written), given)], pa.binary())
+    reader = AvroReader(document(placed(reads, None)[0]))
+
+    rows, wrong = reader.reader_of(document(written))(values)
+
+    assert wrong == {}
+    (row,) = rows.to_pylist(maps_as_pydicts="strict")
+    key: Any = {"field": "v", "array": 0, "map": "k"}.get(place)
+    members = row if key is None else row[key]
+    if members is not None:
+        members = {
+            name: round(item.timestamp() * 1000) if isinstance(item, datetime) else item
+            for name, item in members.items()
+            if item is not None
+        }
+    assert members == found

@@ -339,6 +339,20 @@ def test_protobuf_by_the_message(client: SchemaRegistryClient, registry: SchemaR
     assert other["n"].to_pylist() == [None, 7, None]
 
 
+@pytest.mark.parametrize("schema", [None, "p-value:latest"])
+def test_protobuf_by_the_message_that_records_name(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: str | None
+) -> None:
+    number = registry.add("p-value", proto_files.text(PROTO), "PROTOBUF")
+    head = b"\0" + number.to_bytes(4, "big")
+
+    table = decode_batch(
+        client, batch([head + b"\x01", head + b"\x02\x02\x08\x07"]), "protobuf", schema=schema
+    )
+
+    assert table["n"].to_pylist() == [None, 7]
+
+
 def test_indexes_of_a_message_are_in_the_header(
     client: SchemaRegistryClient, registry: SchemaRegistry
 ) -> None:
