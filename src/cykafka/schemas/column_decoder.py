@@ -155,10 +155,9 @@ class ColumnDecoder:
             written = self._documents[number]
             if not isinstance(written, Document):
                 continue
-            names = message_names(written)
             for payload in payloads[:_MOST_HEADS].to_pylist():
-                with suppress(SerializationError):
-                    name = names.get(split_indexes(payload, 0)[0])
+                with suppress(SerializationError, UnfitError):
+                    name = message_names(written).get(split_indexes(payload, 0)[0])
                     if name in known:
                         return name
         return ""
