@@ -261,7 +261,13 @@ def encode_table(
         raise ValueError("a column that is not a field of the value cannot have the name value")
     if subject is None and topic is None:
         raise ValueError("subject: expected a name, because the topic is a column")
-    document, message = _writer_schema(client, subject or f"{topic}-value", schema)
+    subject = subject or f"{topic}-value"
+    try:
+        document, message = _writer_schema(client, subject, schema)
+    except SchemaNotFoundError as error:
+        codes = error.http_status_code, error.error_code, error.error_message
+        advice = f"register the schema in the subject {subject}, or name another with subject="
+        raise SchemaNotFoundError(*codes, text=f"{error}; {advice}", option=error.option) from None
     if document.id is None:
         raise UnfitError("the schema has no id")
     writer = writer_for(document.format, document, message)
@@ -269,7 +275,11 @@ def encode_table(
     chunks = [batch.to_struct_array() for batch in rows.combine_chunks().to_batches()]
     kind = pa.struct(list(rows.schema))
     values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
-    writer.check(values.type)
+    try:
+        writer.check(values.type)
+    except UnfitError as error:
+        words = f"the columns do not fit the schema {document.id} ({writer.name}): {error}"
+        raise UnfitError(words) from None
     found, wrong = writer.write(values)
     if wrong:
         row = min(wrong)
