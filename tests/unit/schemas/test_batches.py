@@ -384,7 +384,7 @@ def test_tables_become_values_and_come_back(client: SchemaRegistryClient) -> Non
                               subject=client_subject, schema=json.dumps(OLD))  # fmt: skip
     assert decode_batch(client, batch(old["value"].to_pylist()))["who"].to_pylist() == ["a", "b"]
     for more, error, words in [
-        ({"x": [1, 2]}, UnfitError, r"the schema \d+ \(Order\): the schema has no field x"),
+        ({"x": [1, 2]}, UnfitError, r"the schema \d+ \(shop.Order\): the schema has no field x"),
         ({"total": ["a", "b"]}, SerializationError, "row 0 of 2 does not fit the schema"),
     ]:
         wrong = pa.table({"id": [1, 2], "customer": ["a", "b"], **more})
