@@ -78,7 +78,7 @@ def list_(
     outcomes = Outcomes()
     rows = []
     with (
-        using_schemas("cykafka schemas"),
+        using_schemas("schemas"),
         Registry(settings or Settings(), schema_registry) as registry,
     ):
         client = registry.client("cykafka schemas")
@@ -216,7 +216,7 @@ def check(
 
 
 def _read(file: Path, kind: SchemaKind | None, references: Sequence[str]) -> Schema:
-    with using_schemas("cykafka schemas"):
+    with using_schemas("schemas"):
         found = [_reference(name, place) for name, place in _pairs(references)]
         return read_schema(file, kind or kind_of_file(file, "--type"), found)
 
