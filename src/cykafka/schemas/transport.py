@@ -86,6 +86,9 @@ class Transport:
 
     def after_fork(self) -> None:
         """Use other connections and locks than the parent process."""
+        is_closed, self._closed = self._closed.is_set(), threading.Event()
+        if is_closed:
+            self._closed.set()
         given, issuer = self._options["proxy"], self._options["bearer.auth.issuer.endpoint.url"]
         self._pools = {
             url: _pool(given or _environment_proxy(url), self._settings)

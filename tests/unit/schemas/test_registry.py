@@ -600,6 +600,27 @@ def test_a_forked_process_has_its_own_connections_and_no_pending_requests() -> N
     assert ports[2] != ports[0]
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_closes_a_client_whose_retries_waited(is_closed: bool) -> None:
+    client = SchemaRegistryClient({"url": "http://localhost:1"})
+    if is_closed:
+        client.close()
+    with client._transport._closed._cond:  # as a thread that begins to wait
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            try:
+                assert is_closed == client._transport._closed.is_set()
+                client.close()
+                os._exit(7)
+            finally:
+                os._exit(1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
 # -- options
 
 
