@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.options import is_header
+from cykafka.schemas.options import is_address, is_header
 
 if TYPE_CHECKING:
     import urllib3
@@ -319,10 +319,10 @@ def _environment_proxy(url: str) -> str | None:
     if not proxy or proxy_bypass(_host(parts.netloc)):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in ("http", "https"):
+    if not is_address(proxy):
         raise ValueError(
-            f"the environment's proxy for {parts.scheme}:// begins with neither http:// nor "
-            'https://: set "proxy" or no_proxy'
+            f"the environment's proxy for {parts.scheme}:// is not http:// or https:// with a "
+            'host: set "proxy" or no_proxy'
         )
     return proxy
 
