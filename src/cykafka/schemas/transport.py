@@ -124,7 +124,7 @@ class Transport:
         method, path : str
             The path begins with a slash, and its parts are quoted.
         parse : callable
-            A LookupError, TypeError or ValueError means an unexpected response.
+            A LookupError, TypeError, ValueError or ArithmeticError means an unexpected response.
         query : mapping, optional
             Values that are None or False are left out. A list gives several parameters.
         body : optional
@@ -218,7 +218,7 @@ class Transport:
         if 200 <= status < 300:
             try:
                 return parse(content)
-            except (LookupError, TypeError, ValueError, AttributeError):
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
                 pass
         given = content if isinstance(content, dict) else {}
         code = given.get("error_code")
@@ -267,7 +267,7 @@ class Transport:
             return answer["access_token"], float(answer.get("expires_in") or 0)
         except urllib3.exceptions.HTTPError as error:
             status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, ArithmeticError):
             status, cause = response.status, f"{response.status} {response.reason or ''}".strip()
         host, _ = _split_user(url.partition("?")[0])
         text = (

@@ -244,6 +244,7 @@ def test_a_redirect_to_a_wrong_address_is_an_error() -> None:
         {"schema": TEXT, "references": [{"name": "a", "subject": ["b"], "version": 1}]},
         {"schema": TEXT, "ruleSet": 1},
         {"schema": TEXT, "ruleSet": {"domainRules": [1]}},
+        {"schema": TEXT, "references": [{"name": "a", "subject": "b", "version": float("inf")}]},
         {"schema": TEXT, "metadata": 1},
     ],
 )
@@ -255,6 +256,17 @@ def test_values_of_wrong_types_in_a_response_are_an_error(content: Any) -> None:
             client.document_by_id(1)
         with pytest.raises(SchemaRegistryError, match="Check that the address belongs to"):
             AvroDeserializer(client)(b"\0\0\0\0\1\0")
+
+
+def test_numbers_out_of_range_in_a_response_are_an_error(registry: SchemaRegistry) -> None:
+    contents = [b'{"id": 1e999}', b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}"]
+    with http_server(lambda *_: (200, {}, contents.pop(0))) as place:
+        client = SchemaRegistryClient({"url": f"http://{place}", **ONCE})
+        with pytest.raises(SchemaRegistryError, match="Check that the address belongs to"):
+            client.register_schema("a-value", SCHEMA)
+        client = SchemaRegistryClient({**oauth(registry, place), **ONCE})
+        with pytest.raises(SchemaRegistryError, match="returns no token: 200"):
+            client.get_subjects()
 
 
 def oauth(registry: SchemaRegistry, place: str) -> dict[str, Any]:
