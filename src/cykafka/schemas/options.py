@@ -141,10 +141,8 @@ def _urls(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield name, "for tests use the url of a cykafka.testing.SchemaRegistry"
             # A query may contain a secret, and messages contain the address.
             elif not is_address(url.strip()) or (name == "url" and urlsplit(url.strip()).query):
-                yield name, (
-                    "expected http:// or https:// and a host, without a query or a fragment; in a "
-                    'password write %2F for "/" and %40 for "@"'
-                )
+                words = "expected http:// or https:// and a host, without a query or a fragment"
+                yield name, f'{words}; in a password write %2F for "/" and %40 for "@"'
 
 
 def is_address(url: str) -> bool:
