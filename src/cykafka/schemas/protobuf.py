@@ -45,6 +45,8 @@ _WIDER = {
 }
 # Up to this many bytes, values need no depth check. ptars overflows the stack at depth 100,000.
 _SHALLOW = 10_000
+# ptars allocates 16 bytes for each number up to a message's largest one.
+_MOST_NUMBERS = 100_000
 _GROUP = 10  # the number of a type
 _BYTES = "google.protobuf.BytesValue"
 _NO_TIME = 2**63 - 1, -(2**63)
@@ -62,19 +64,26 @@ def _message_class(file: ProtobufFile, name: str) -> Any:
     return found
 
 
-def _check_groups(message: Any, known: set[str]) -> None:
-    """Raise UnfitError if a message contains a group, which ptars reads as null."""
+def _check_fields(message: Any, known: set[str]) -> None:
+    """Raise UnfitError if a message contains a group, which ptars reads as null; or if a field's
+    number is too large for ptars.
+    """
     known.add(message.full_name)
     for field in message.fields:
         if field.type == _GROUP:
             raise UnfitError(f"the field {field.full_name} is a group, which cannot be read")
+        if field.number > _MOST_NUMBERS:
+            raise UnfitError(
+                f"the field {field.full_name} has the number {field.number}, which is above "
+                f"{_MOST_NUMBERS}"
+            )
         if field.message_type is not None and field.message_type.full_name not in known:
-            _check_groups(field.message_type, known)
+            _check_fields(field.message_type, known)
 
 
 def _handler(message: Any) -> tuple[Any, pa.StructType]:
     """Return ptars's handler that reads and writes a message, and the message's type."""
-    _check_groups(message, set())
+    _check_fields(message, set())
     try:
         handler = ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
         return handler, pa.struct(list(handler.schema()))

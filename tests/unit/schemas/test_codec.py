@@ -511,6 +511,8 @@ def test_protobuf_values_that_nest_deeply_are_bad_and_end_no_process() -> None:
          f'{field("x", 2, "INT32")} }} }}', r"the field A\.g is a group"),
         ('name: "a.proto" syntax: "editions" edition: EDITION_2023 message_type { name: "A" '
          f'{field("x", 1, "INT32")} }}', "ptars cannot use it"),
+        (f'message_type {{ name: "A" {field("b", 1, ".B")} }} message_type {{ name: "B" '
+         f'{field("x", 2**29 - 1, "INT32")} }}', r"the field B\.x has the number 536870911"),
     ],
 )  # fmt: skip
 def test_protobuf_schemas_that_ptars_cannot_read_are_refused(text: str, words: str) -> None:
