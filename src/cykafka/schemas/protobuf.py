@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cykafka.schemas.columns import (
     Rows,
+    check_keys,
     check_type,
     convert_rows,
     join_bytes,
@@ -52,7 +53,7 @@ _BYTES = "google.protobuf.BytesValue"
 _NO_TIME = 2**63 - 1, -(2**63)
 
 # Raises ValueError for values that must not be written.
-_Rule: TypeAlias = Callable[[pa.Array], None]
+_Rule: TypeAlias = partial[None]
 
 
 def _message_class(file: ProtobufFile, name: str) -> Any:
@@ -114,6 +115,11 @@ class ProtobufReader:
         self._handler, own = _handler(self._message)
         self.kind = replace_types(own, _WIDER)
         self._times = list(_times(own, ()))
+        self._choices = [
+            (path, rule)
+            for path, rule in _rules(self._message, own, ())
+            if rule.func in (_check_choice, _check_map)
+        ]
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
@@ -135,6 +141,8 @@ class ProtobufReader:
 
         def convert(payloads: pa.BinaryArray) -> pa.Array:
             made = handler.array_to_record_batch(payloads).to_struct_array()
+            for path, rule in self._choices:
+                rule(_at(made, path))
             for path in self._times:
                 _check_times(path, _at(made, path))
             return made.cast(kind)
@@ -143,9 +151,10 @@ class ProtobufReader:
             try:
                 return convert(payloads)
             except BaseException as error:
-                if len(payloads) > 1 or isinstance(error, Exception) or not is_fault(error):
+                if len(payloads) > 1 or not is_fault(error):
                     raise
-            # ptars panics if a writer omits optional data, such as a value of a map.
+            # ptars panics if a writer omits optional data, such as a value of a map; and it keeps
+            # all members of a oneof and all values of a key, of which the last one counts.
             value = self._class.FromString(payloads[0].as_py()).SerializePartialToString()
             return convert(pa.array([value], pa.binary()))
 
@@ -261,6 +270,7 @@ def _rules(
     for field in message.fields:
         of, here, inner = field, (*path, field.name), _element(kind.field(field.name).type)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            yield path, partial(_check_map, field.name)
             of = field.message_type.fields_by_name["value"]
         if of.enum_type is not None:
             names = {value.name for value in of.enum_type.values}
@@ -320,6 +330,11 @@ def _check_absent(field: str, values: pa.Array) -> None:
     """Raise ValueError for a message inside itself, which ptars would omit."""
     if values.null_count < len(values):
         raise ValueError(f"the field {field} has a message in itself, which cannot be written")
+
+
+def _check_map(field: str, values: pa.Array) -> None:
+    """Raise ValueError if a map has a key twice; readers would see the last value."""
+    check_keys(_field(values, field))
 
 
 def _check_enum(field: str, names: set[str], values: pa.Array) -> None:
