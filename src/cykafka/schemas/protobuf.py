@@ -139,10 +139,21 @@ class ProtobufReader:
                 )
             return payload[place:]
 
+        def parse(payloads: pa.BinaryArray) -> pa.StructArray:
+            return handler.array_to_record_batch(payloads).to_struct_array()
+
+        def plain(payloads: pa.BinaryArray) -> pa.BinaryArray:
+            known = map(self._class.FromString, payloads.to_pylist())
+            return pa.array([each.SerializePartialToString() for each in known], pa.binary())
+
         def convert(payloads: pa.BinaryArray) -> pa.Array:
-            made = handler.array_to_record_batch(payloads).to_struct_array()
-            for path, rule in self._choices:
-                rule(_at(made, path))
+            made = parse(payloads)
+            try:
+                for path, rule in self._choices:
+                    rule(_at(made, path))
+            except ValueError:
+                # ptars keeps all members of a oneof, and all values of a key: the last one counts.
+                made = parse(plain(payloads))
             for path in self._times:
                 _check_times(path, _at(made, path))
             return made.cast(kind)
@@ -151,12 +162,10 @@ class ProtobufReader:
             try:
                 return convert(payloads)
             except BaseException as error:
-                if len(payloads) > 1 or not is_fault(error):
+                if len(payloads) > 1 or isinstance(error, Exception) or not is_fault(error):
                     raise
-            # ptars panics if a writer omits optional data, such as a value of a map; and it keeps
-            # all members of a oneof and all values of a key, of which the last one counts.
-            value = self._class.FromString(payloads[0].as_py()).SerializePartialToString()
-            return convert(pa.array([value], pa.binary()))
+            # ptars panics if a writer omits optional data, such as a value of a map.
+            return convert(plain(payloads))
 
         def read(payloads: pa.BinaryArray) -> Rows:
             wrong: dict[int, str] = {}
