@@ -283,7 +283,8 @@ def _exchange(
 ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
     """Send a request once, and return the response and its content.
 
-    Raises urllib3's HTTPError, also for a response that does not end.
+    Raises urllib3's HTTPError, also for a response that does not end. The timeout is for each
+    packet of the response's header: urllib3 can limit a header's time only with a further thread.
     """
     from urllib3.exceptions import HTTPError
 
