@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from cykafka.internal import did_you_mean
 
-__all__ = ["DEFAULTS", "is_header", "mistakes", "read_options"]
+__all__ = ["DEFAULTS", "is_address", "is_header", "mistakes", "read_options"]
 
 # The options and their defaults. None means: not set.
 DEFAULTS: dict[str, Any] = {
@@ -137,17 +137,22 @@ def _urls(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         several = (given[name] or "").split(",") if name == "url" else [given[name] or ""]
         for url in several if given[name] else []:
-            try:
-                parts = urlsplit(url.strip())
-                is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-                # A query may contain a secret, and messages contain the address.
-                is_url = is_url and not (name == "url" and (parts.query or parts.fragment))
-            except ValueError:  # the host or the port
-                is_url = False
             if url.strip().startswith("mock://"):
                 yield name, "for tests use the url of a cykafka.testing.SchemaRegistry"
-            elif not is_url:
-                yield name, "expected http:// or https:// and a host, without a query"
+            # A query may contain a secret, and messages contain the address.
+            elif not is_address(url.strip()) or (name == "url" and urlsplit(url.strip()).query):
+                words = "expected http:// or https:// and a host, without a query or a fragment"
+                yield name, f'{words}; in a password write %2F for "/" and %40 for "@"'
+
+
+def is_address(url: str) -> bool:
+    """Whether a text is an HTTP address. A password with a slash would be taken for a path."""
+    try:
+        parts = urlsplit(url)
+        is_complete = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the host or the port
+        return False
+    return bool(is_complete) and "@" not in parts.path + parts.query and not parts.fragment
 
 
 def _credentials(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cykafka.schemas.columns import (
     Rows,
+    check_keys,
     check_type,
     convert_rows,
     join_bytes,
@@ -45,12 +46,14 @@ _WIDER = {
 }
 # Up to this many bytes, values need no depth check. ptars overflows the stack at depth 100,000.
 _SHALLOW = 10_000
+# ptars allocates 16 bytes for each number up to a message's largest one.
+_MOST_NUMBERS = 100_000
 _GROUP = 10  # the number of a type
 _BYTES = "google.protobuf.BytesValue"
 _NO_TIME = 2**63 - 1, -(2**63)
 
 # Raises ValueError for values that must not be written.
-_Rule: TypeAlias = Callable[[pa.Array], None]
+_Rule: TypeAlias = partial[None]
 
 
 def _message_class(file: ProtobufFile, name: str) -> Any:
@@ -62,19 +65,26 @@ def _message_class(file: ProtobufFile, name: str) -> Any:
     return found
 
 
-def _check_groups(message: Any, known: set[str]) -> None:
-    """Raise UnfitError if a message contains a group, which ptars reads as null."""
+def _check_fields(message: Any, known: set[str]) -> None:
+    """Raise UnfitError if a message contains a group, which ptars reads as null; or if a field's
+    number is too large for ptars.
+    """
     known.add(message.full_name)
     for field in message.fields:
         if field.type == _GROUP:
             raise UnfitError(f"the field {field.full_name} is a group, which cannot be read")
+        if field.number > _MOST_NUMBERS:
+            raise UnfitError(
+                f"the field {field.full_name} has the number {field.number}, which is above "
+                f"{_MOST_NUMBERS}"
+            )
         if field.message_type is not None and field.message_type.full_name not in known:
-            _check_groups(field.message_type, known)
+            _check_fields(field.message_type, known)
 
 
 def _handler(message: Any) -> tuple[Any, pa.StructType]:
     """Return ptars's handler that reads and writes a message, and the message's type."""
-    _check_groups(message, set())
+    _check_fields(message, set())
     try:
         handler = ptars.HandlerPool([message.file], _CONFIG).get_for_message(message)
         return handler, pa.struct(list(handler.schema()))
@@ -105,6 +115,11 @@ class ProtobufReader:
         self._handler, own = _handler(self._message)
         self.kind = replace_types(own, _WIDER)
         self._times = list(_times(own, ()))
+        self._choices = [
+            (path, rule)
+            for path, rule in _rules(self._message, own, ())
+            if rule.func in (_check_choice, _check_map)
+        ]
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
@@ -124,8 +139,21 @@ class ProtobufReader:
                 )
             return payload[place:]
 
+        def parse(payloads: pa.BinaryArray) -> pa.StructArray:
+            return handler.array_to_record_batch(payloads).to_struct_array()
+
+        def plain(payloads: pa.BinaryArray) -> pa.BinaryArray:
+            known = map(self._class.FromString, payloads.to_pylist())
+            return pa.array([each.SerializePartialToString() for each in known], pa.binary())
+
         def convert(payloads: pa.BinaryArray) -> pa.Array:
-            made = handler.array_to_record_batch(payloads).to_struct_array()
+            made = parse(payloads)
+            try:
+                for path, rule in self._choices:
+                    rule(_at(made, path))
+            except ValueError:
+                # ptars keeps all members of a oneof, and all values of a key: the last one counts.
+                made = parse(plain(payloads))
             for path in self._times:
                 _check_times(path, _at(made, path))
             return made.cast(kind)
@@ -137,8 +165,7 @@ class ProtobufReader:
                 if len(payloads) > 1 or isinstance(error, Exception) or not is_fault(error):
                     raise
             # ptars panics if a writer omits optional data, such as a value of a map.
-            value = self._class.FromString(payloads[0].as_py()).SerializePartialToString()
-            return convert(pa.array([value], pa.binary()))
+            return convert(plain(payloads))
 
         def read(payloads: pa.BinaryArray) -> Rows:
             wrong: dict[int, str] = {}
@@ -252,6 +279,7 @@ def _rules(
     for field in message.fields:
         of, here, inner = field, (*path, field.name), _element(kind.field(field.name).type)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            yield path, partial(_check_map, field.name)
             of = field.message_type.fields_by_name["value"]
         if of.enum_type is not None:
             names = {value.name for value in of.enum_type.values}
@@ -311,6 +339,11 @@ def _check_absent(field: str, values: pa.Array) -> None:
     """Raise ValueError for a message inside itself, which ptars would omit."""
     if values.null_count < len(values):
         raise ValueError(f"the field {field} has a message in itself, which cannot be written")
+
+
+def _check_map(field: str, values: pa.Array) -> None:
+    """Raise ValueError if a map has a key twice; readers would see the last value."""
+    check_keys(_field(values, field))
 
 
 def _check_enum(field: str, names: set[str], values: pa.Array) -> None:

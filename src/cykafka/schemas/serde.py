@@ -176,7 +176,7 @@ class _Serde:
             given, "set_async_cluster_id_resolver"
         )
 
-    def _subject(self, ctx: SerializationContext | None, name: str | None) -> Steps[str | None]:
+    def _subject(self, ctx: SerializationContext | None, name: Any) -> Steps[str | None]:
         """Return the subject of a record whose schema has a name."""
         conf = self._conf["subject.name.strategy.conf"]
         found: str | None
@@ -184,6 +184,8 @@ class _Serde:
             found = yield self._strategy(ctx, name, self._registry, conf)
         else:
             found = yield self._strategy(ctx, name)
+        if found is not None and not isinstance(found, str):  # a schema's name may be a number
+            raise UnfitError(f"expected a text as its subject, got {type(found).__name__}")
         return found
 
     def _latest(self, subject: str) -> Steps[Any]:
@@ -531,7 +533,11 @@ class DeserializerRules(_Serde):
             else:
                 raise SerializationError("the value has no schema id")
             if subject is None and ctx is not None and self._follows:
-                subject = yield from self._subject(ctx, self._name_of(writer, schema_id))
+                try:
+                    name = self._name_of(writer, schema_id)
+                except (TypeError, ValueError) as error:
+                    raise UnfitError(shorten_error(error)) from None
+                subject = yield from self._subject(ctx, name)
                 if subject is not None:
                     latest = yield from self._latest(subject)
         reader = None if latest is None else latest.schema

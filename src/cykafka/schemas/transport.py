@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.options import is_header
+from cykafka.schemas.options import is_address, is_header
 
 if TYPE_CHECKING:
     import urllib3
@@ -86,6 +86,9 @@ class Transport:
 
     def after_fork(self) -> None:
         """Use other connections and locks than the parent process."""
+        is_closed, self._closed = self._closed.is_set(), threading.Event()
+        if is_closed:
+            self._closed.set()
         given, issuer = self._options["proxy"], self._options["bearer.auth.issuer.endpoint.url"]
         self._pools = {
             url: _pool(given or _environment_proxy(url), self._settings)
@@ -121,7 +124,7 @@ class Transport:
         method, path : str
             The path begins with a slash, and its parts are quoted.
         parse : callable
-            A LookupError, TypeError or ValueError means an unexpected response.
+            A LookupError, TypeError, ValueError or ArithmeticError means an unexpected response.
         query : mapping, optional
             Values that are None or False are left out. A list gives several parameters.
         body : optional
@@ -215,7 +218,7 @@ class Transport:
         if 200 <= status < 300:
             try:
                 return parse(content)
-            except (LookupError, TypeError, ValueError, AttributeError):
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
                 pass
         given = content if isinstance(content, dict) else {}
         code = given.get("error_code")
@@ -264,7 +267,7 @@ class Transport:
             return answer["access_token"], float(answer.get("expires_in") or 0)
         except urllib3.exceptions.HTTPError as error:
             status, cause = _UNKNOWN, str(getattr(error, "reason", None) or error)
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, ArithmeticError):
             status, cause = response.status, f"{response.status} {response.reason or ''}".strip()
         host, _ = _split_user(url.partition("?")[0])
         text = (
@@ -280,7 +283,8 @@ def _exchange(
 ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
     """Send a request once, and return the response and its content.
 
-    Raises urllib3's HTTPError, also for a response that does not end.
+    Raises urllib3's HTTPError, also for a response that does not end. The timeout is for each
+    packet of the response's header: urllib3 can limit a header's time only with a further thread.
     """
     from urllib3.exceptions import HTTPError
 
@@ -316,10 +320,10 @@ def _environment_proxy(url: str) -> str | None:
     if not proxy or proxy_bypass(_host(parts.netloc)):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in ("http", "https"):
+    if not is_address(proxy):
         raise ValueError(
-            f"the environment's proxy for {parts.scheme}:// begins with neither http:// nor "
-            'https://: set "proxy" or no_proxy'
+            f"the environment's proxy for {parts.scheme}:// is not http:// or https:// with a "
+            'host: set "proxy" or no_proxy'
         )
     return proxy
 

@@ -492,6 +492,46 @@ def test_protobuf_values_that_ptars_panics_at_are_read_or_bad() -> None:
     assert wrong.keys() == {2}
 
 
+@pytest.mark.parametrize("kind", ["BOOL", "INT64", "STRING"])
+def test_protobuf_the_last_member_and_the_last_value_of_a_key_count(kind: str) -> None:
+    members = "".join(
+        field(name, number, of).replace("label", "oneof_index: 0 label")
+        for name, number, of in (("a", 1, "INT32"), ("b", 2, "INT32"), ("c", 3, ".B"))
+    )
+    document = of_text(
+        f'message_type {{ name: "A" {field("os", 1, ".O", "REPEATED")}'
+        f' {field("m", 2, ".A.MEntry", "REPEATED")} nested_type {{ name: "MEntry" options {{'
+        f" map_entry: true }} {field('key', 1, kind)} {field('value', 2, 'INT32')} }} }}"
+        f'message_type {{ name: "B" {field("x", 1, "INT32")} }}'
+        f'message_type {{ name: "O" oneof_decl {{ name: "o" }} {members} }}'
+    )
+    key = b"\x0a\x011" if kind == "STRING" else b"\x08\x01"
+    entries = [bytes([0x12, len(key) + 2]) + key + b"\x10" + bytes([n]) for n in (5, 6)]
+    choices = [b"\x08\x05", b"\x10\x06", b"\x1a\x00"]
+    twice = [(first, last) for first in range(3) for last in range(3)]
+    values = [
+        b"\0\x0a\x04" + choices[first] + choices[last] + entries[0] + entries[first == 1]
+        for first, last in twice
+    ]
+
+    found, wrong = ProtobufReader(document).reader_of(document)(pa.array(values))
+
+    assert wrong == {}
+    for row, (first, last) in zip(found.to_pylist(), twice, strict=True):
+        assert [name for name, of in row["os"][0].items() if of is not None] == ["abc"[last]]
+        assert [value for _, value in row["m"]] == [6 if first == 1 else 5]
+
+
+def test_protobuf_a_map_with_a_key_twice_is_not_written() -> None:
+    writer = ProtobufWriter(A_MAP)
+    rows = [{"m": [("k", {"x": 1})] * count} for count in (1, 2)]
+
+    _, wrong = writer.write(pa.array(rows, writer.kind))
+
+    assert "a map has a duplicate key" in wrong[1]
+    assert wrong.keys() == {1}
+
+
 def test_protobuf_values_that_nest_deeply_are_bad_and_end_no_process() -> None:
     document = of_text(f'message_type {{ name: "A" {field("x", 1, "INT32")} }}')
     groups = [b"\0\x08\x05" + b"\x1b" * depth + b"\x1c" * depth for depth in (50, 400_000)]
@@ -511,6 +551,8 @@ def test_protobuf_values_that_nest_deeply_are_bad_and_end_no_process() -> None:
          f'{field("x", 2, "INT32")} }} }}', r"the field A\.g is a group"),
         ('name: "a.proto" syntax: "editions" edition: EDITION_2023 message_type { name: "A" '
          f'{field("x", 1, "INT32")} }}', "ptars cannot use it"),
+        (f'message_type {{ name: "A" {field("b", 1, ".B")} }} message_type {{ name: "B" '
+         f'{field("x", 2**29 - 1, "INT32")} }}', r"the field B\.x has the number 536870911"),
     ],
 )  # fmt: skip
 def test_protobuf_schemas_that_ptars_cannot_read_are_refused(text: str, words: str) -> None:

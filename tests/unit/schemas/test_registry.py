@@ -244,6 +244,7 @@ def test_a_redirect_to_a_wrong_address_is_an_error() -> None:
         {"schema": TEXT, "references": [{"name": "a", "subject": ["b"], "version": 1}]},
         {"schema": TEXT, "ruleSet": 1},
         {"schema": TEXT, "ruleSet": {"domainRules": [1]}},
+        {"schema": TEXT, "references": [{"name": "a", "subject": "b", "version": float("inf")}]},
         {"schema": TEXT, "metadata": 1},
     ],
 )
@@ -255,6 +256,17 @@ def test_values_of_wrong_types_in_a_response_are_an_error(content: Any) -> None:
             client.document_by_id(1)
         with pytest.raises(SchemaRegistryError, match="Check that the address belongs to"):
             AvroDeserializer(client)(b"\0\0\0\0\1\0")
+
+
+def test_numbers_out_of_range_in_a_response_are_an_error(registry: SchemaRegistry) -> None:
+    contents = [b'{"id": 1e999}', b'{"access_token": "a", "expires_in": 1' + b"0" * 400 + b"}"]
+    with http_server(lambda *_: (200, {}, contents.pop(0))) as place:
+        client = SchemaRegistryClient({"url": f"http://{place}", **ONCE})
+        with pytest.raises(SchemaRegistryError, match="Check that the address belongs to"):
+            client.register_schema("a-value", SCHEMA)
+        client = SchemaRegistryClient({**oauth(registry, place), **ONCE})
+        with pytest.raises(SchemaRegistryError, match="returns no token: 200"):
+            client.get_subjects()
 
 
 def oauth(registry: SchemaRegistry, place: str) -> dict[str, Any]:
@@ -600,6 +612,27 @@ def test_a_forked_process_has_its_own_connections_and_no_pending_requests() -> N
     assert ports[2] != ports[0]
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_closes_a_client_whose_retries_waited(is_closed: bool) -> None:
+    client = SchemaRegistryClient({"url": "http://localhost:1"})
+    if is_closed:
+        client.close()
+    with client._transport._closed._cond:  # as a thread that begins to wait
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            try:
+                assert is_closed == client._transport._closed.is_set()
+                client.close()
+                os._exit(7)
+            finally:
+                os._exit(1)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 7
+
+
 # -- options
 
 
@@ -632,6 +665,13 @@ def test_wrong_options_are_named_without_secrets() -> None:
         ({"url": "http://[::1"}, '"url": expected http'),
         ({"url": "http://host:abc"}, '"url": expected http'),
         ({"url": "http://host/?token=secret"}, '"url": expected http'),
+        ({"url": "http://host/#secret"}, '"url": expected http'),
+        ({"url": "http://ada:/secret@host"}, '"url": expected http'),
+        ({"url": "http://host,http://ada:12/secret@host/path"}, '"url": expected http'),
+        ({"proxy": "http://ada:12/secret@host"}, '"proxy": expected http'),
+        ({"bearer.auth.issuer.endpoint.url": "http://ada:/secret@host"}, 'url": expected http'),
+        ({"bearer.auth.issuer.endpoint.url": "http://ada:1?secret@host"}, 'url": expected http'),
+        ({"bearer.auth.issuer.endpoint.url": "http://host/#secret"}, 'url": expected http'),
         ({"basic.auth.user.info": "secret"}, "expected USER:PASSWORD"),
         ({"basic.auth.user.info": "a:b", "bearer.auth.token": "secret"}, "expected one"),
         ({"timeout": "9" * 5000}, '"timeout": expected a number'),
@@ -841,12 +881,16 @@ def test_requests_go_to_the_environments_proxy(
     assert paths == [f"{registry.url}/subjects"] * seen
 
 
-def test_the_environments_proxy_is_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "proxy",
+    ["socks5://ada:secret@host", "http://host:secret", "http://[secret", "ada:1/secret@host"],
+)
+def test_the_environments_proxy_is_unusable(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("http_proxy", raising=False)
-    monkeypatch.setenv("all_proxy", "socks5://ada:secret@host")
+    monkeypatch.setenv("all_proxy", proxy)
     with pytest.raises(ValueError, match='set "proxy" or no_proxy') as caught:
         SchemaRegistryClient({"url": "http://registry:8081"})
-    assert "secret" not in str(caught.value)
+    assert "secret" not in repr((caught.value, caught.value.__context__))
 
 
 def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -525,6 +525,34 @@ def test_many_unknown_ids_stay_bounded() -> None:
     assert len(read._known) <= 10_000
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("avro", '{"type": "fixed", "size": 1, "name": 5}'),
+        ("avro", '{"type": "fixed", "size": 1, "name": 5, "namespace": "a"}'),
+        ("avro", "{"),
+        ("json", '{"title": 5}'),
+    ],
+)
+def test_a_name_that_is_no_text_names_no_subject(
+    registry: MemoryRegistry, kind: str, text: str
+) -> None:
+    read = deserializer(
+        kind, registry, use_latest_version=True, subject_name_strategy_type="RECORD"
+    )
+    head = b"\0" + registry.add("orders-value", text, kind.upper()).to_bytes(4, "big")
+
+    with pytest.raises(SerializationError, match="the schema cannot be used: "):
+        read(head + b"1", context())
+
+
+def test_a_title_that_is_no_text_names_no_subject(registry: MemoryRegistry) -> None:
+    write = JSONSerializer('{"title": 5}', registry, conf={"subject.name.strategy.type": "RECORD"})
+
+    with pytest.raises(SerializationError, match="expected a text as its subject, got int"):
+        write({}, context())
+
+
 UNFIT = {"avro": '{"type":"record","fields":[]}', "json": '{"type": 7}', "protobuf": "AAAA"}
 
 

@@ -144,6 +144,9 @@ def test_codecs(tmp_path: Path, codec: str) -> None:
         (253_402_300_800_000_000 - 1, "Asia/Tokyo", "__HIVE_DEFAULT_PARTITION__"),
         (253_402_300_800_000_000, "UTC", "__HIVE_DEFAULT_PARTITION__"),
         (2**63 - 1, "America/St_Johns", "__HIVE_DEFAULT_PARTITION__"),
+        (-(2**63), "UTC", "__HIVE_DEFAULT_PARTITION__"),
+        (-9_223_372_036_854_720_001, "UTC", "__HIVE_DEFAULT_PARTITION__"),
+        (-9_223_372_036_854_720_000, "UTC", "__HIVE_DEFAULT_PARTITION__"),
         (None, "UTC", "__HIVE_DEFAULT_PARTITION__"),
     ],
 )

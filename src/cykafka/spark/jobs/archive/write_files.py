@@ -165,14 +165,18 @@ class WriteFiles:
         yield pa.RecordBatch.from_pylist([file._asdict() for file in staged], schema=_STAGED)
 
     def dates(self, times: pa.TimestampArray) -> pa.Date32Array:
-        """Return each timestamp's date; null after the year 9999 or without date directories."""
+        """Return each timestamp's date; null without date directories, and for a year that Python
+        lacks.
+        """
         if "date" not in self.folders:
             return pa.nulls(len(times), pa.date32())
         zone = zoneinfo.ZoneInfo(self.time_zone)
         # The offset of a zone changes at whole minutes.
         naive = times.cast(pa.int64()).cast(pa.timestamp("us"))
         minutes = pc.floor_temporal(naive, unit="minute").dictionary_encode()
-        starts = minutes.dictionary.cast(pa.timestamp("s")).cast(pa.int64()).to_pylist()
+        # The earliest minute wraps to a late time, which is no whole second.
+        whole = minutes.dictionary.cast(pa.timestamp("s"), safe=False)
+        starts = whole.cast(pa.int64()).to_pylist()
         dates = [_local_date(seconds, zone) for seconds in starts]
         return pa.array(dates, pa.date32()).take(minutes.indices)
 
@@ -184,7 +188,7 @@ class WriteFiles:
 
 
 def _local_date(seconds: int, zone: zoneinfo.ZoneInfo) -> datetime.date | None:
-    """Return the date of a time, or None after Python's last date.
+    """Return the date of a time, or None if Python has no such year.
 
     pyarrow would use the system's zone files, but ignores the rules that apply after the last
     change in such a file: often 2037, in small files years ago.
