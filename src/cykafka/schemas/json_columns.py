@@ -27,9 +27,14 @@ from cykafka.schemas.columns import (
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.json_validation import accepts_null, loads
 
-__all__ = ["inferred_type", "json_reader", "to_json"]
+__all__ = ["deep_rows", "inferred_type", "json_reader", "to_json"]
 
 _FEW = 64
+# The stack ends where pyarrow infers the type of a value with some thousand levels.
+_MOST_LEVELS = 100
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STEPS = np.zeros(256, np.int64)
+_STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
 _PLAIN = {
     "string": pa.string(),
     "integer": pa.int64(),
@@ -113,6 +118,23 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
         )
 
     return kind, read
+
+
+def deep_rows(payloads: pa.BinaryArray) -> dict[int, str]:
+    """Return why values have too many levels for `inferred_type`, by row number."""
+    _, ends, data = payloads.buffers()
+    if data is None or not len(payloads):
+        return {}
+    offsets = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    octets = np.frombuffer(data, np.uint8)
+    opened = np.flatnonzero(octets[: offsets[-1]] | 0x20 == ord("{"))  # or [
+    counts = np.diff(np.searchsorted(opened, offsets))
+    found = {}
+    for row in np.flatnonzero(counts > _MOST_LEVELS).tolist():
+        marks = _STRING.sub(b"", octets[offsets[row] : offsets[row + 1]].tobytes())
+        if _STEPS[np.frombuffer(marks, np.uint8)].cumsum().max(initial=0) > _MOST_LEVELS:
+            found[row] = f"it has more than {_MOST_LEVELS} levels: pass schema="
+    return found
 
 
 def inferred_type(payloads: pa.BinaryArray) -> pa.DataType | None:

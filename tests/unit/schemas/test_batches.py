@@ -307,6 +307,35 @@ HARD_JSON = [
 ]
 
 
+@pytest.mark.parametrize("levels", [101, 900, 10_000])
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [(b'{"a":', b"}"), (b"[", b"]"), (b'["}]}]", ', b"]"), (b'["\\"]", [', b"]]"), (b"[", b"")],
+)
+def test_a_json_value_with_many_levels_is_bad_alone(
+    client: SchemaRegistryClient,
+    registry: SchemaRegistry,
+    levels: int,
+    opening: bytes,
+    closing: bytes,
+) -> None:
+    deep = b'{"a":' + opening * levels + b"1" + closing * levels + b"}"
+    shallow = json.dumps({"t": '["{[' * 200, "a": {str(name): [] for name in range(200)}}).encode()
+    head = b"\0" + registry.add("levels", {"type": "object"}, "JSON").to_bytes(4, "big")
+    for start in (b"", head):
+        values: list[bytes | None] = [start + each for each in (shallow, deep, b'{"b": 1}')]
+        table = decode_batch(client, batch([*values, None]), "json")
+        assert table["b"].to_pylist() == [None, None, 1, None]
+        errors = table["error"].to_pylist()
+        assert [errors[0], *errors[2:]] == [None] * 3
+        assert "more than 100 levels" in errors[1] or "it is not JSON" in errors[1]
+
+
+def test_a_json_value_may_have_100_levels() -> None:
+    value = b'{"a":' * 100 + b"1" + b"}" * 100
+    assert decode_batch(None, batch([value]), "json")["error"].to_pylist() == [None]
+
+
 @pytest.mark.parametrize("good", [0, 200])
 def test_bad_json_is_bad_alone(good: int) -> None:
     schema = json.dumps({"type": "object", "properties": {
