@@ -231,14 +231,16 @@ def _type(schema: Any) -> tuple[pa.DataType, _Change]:
 def _strict(kind: pa.DataType) -> _Change:
     """Return a function that prepares values of JSON for Arrow.
 
-    Arrow refuses large integers as floats, and takes a text for a list.
+    Arrow refuses large integers as floats. It takes a text for a list, a list for a struct, and
+    cuts a number's fraction off.
     """
     if pa.types.is_floating(kind):
         return _float
+    if pa.types.is_integer(kind):
+        return _integer
     if pa.types.is_struct(kind):
         changes = {field.name: _strict(field.type) for field in kind}
-        changes = {name: change for name, change in changes.items() if change is not _same}
-        return _members(changes) if changes else _same
+        return _members({name: change for name, change in changes.items() if change is not _same})
     if pa.types.is_map(kind):
         of = _strict(kind.item_type)
         return _same if of is _same else _each(lambda pair: (pair[0], of(pair[1])))
@@ -247,7 +249,17 @@ def _strict(kind: pa.DataType) -> _Change:
 
 def _float(value: Any) -> Any:
     # The text of a number that is too large becomes infinite, as in a batch.
+    if isinstance(value, bool):
+        raise ValueError("expected a number, got a boolean")
     return float(str(value)) if type(value) is int else value
+
+
+def _integer(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ValueError(f"expected an integer, got {value}")
+    return int(value)
 
 
 def _with_times(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -275,8 +287,10 @@ def _text(value: Any) -> str | None:
 
 def _members(changes: dict[str, _Change]) -> _Change:
     def change(value: Any) -> Any:
+        if value is None:
+            return None
         if not isinstance(value, dict):
-            return value  # Arrow refuses all but null
+            raise ValueError("expected an object")
         return {**value, **{name: of(value.get(name)) for name, of in changes.items()}}
 
     return change

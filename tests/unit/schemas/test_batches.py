@@ -1105,6 +1105,50 @@ def test_json_values_do_not_depend_on_others(good: int) -> None:
     assert is_bad == [False, True, True, True, True, False]
 
 
+@pytest.mark.parametrize("good", [0, 100])
+@pytest.mark.parametrize(
+    "column", ['{"v": %s}', '{"l": [%s]}', '{"m": {"k": %s}}', '{"o": {"v": %s}}']
+)
+@pytest.mark.parametrize(
+    ("of", "value", "read"),
+    [
+        ({"type": "integer"}, "1.5", None),
+        ({"type": "integer"}, "true", None),
+        ({"type": "integer"}, "1e400", None),
+        ({"type": "integer"}, "1e2", 100),
+        ({"type": "integer"}, "null", None),
+        ({"type": "number"}, "true", None),
+        ({"type": "number"}, "[]", None),
+        ({"type": "boolean"}, "1", None),
+        ({"type": "string"}, "1", None),
+        ({"type": "object", "properties": {"x": TEXT}}, "[]", None),
+        ({"type": "object", "properties": {"x": TEXT}}, '[["x", "a"]]', None),
+        ({"type": "object", "properties": {"x": TEXT}}, "{}", {"x": None}),
+        ({"type": "object", "additionalProperties": TEXT}, "[]", None),
+    ],
+)
+def test_json_of_another_type_is_bad(
+    client: SchemaRegistryClient, registry: SchemaRegistry, good: int, column: str, of: Any,
+    value: str, read: Any,
+) -> None:  # fmt: skip
+    schema = {"properties": {"v": of, "l": {"type": "array", "items": of},
+              "m": {"type": "object", "additionalProperties": of},
+              "o": {"type": "object", "properties": {"v": of}}}}  # fmt: skip
+    payload = (column % value).encode()
+    head = b"\0" + registry.add("any", {"type": "object"}, "JSON").to_bytes(4, "big")
+    for start in (b"", head):
+        values: list[bytes | None] = [start + payload, *[b'{"v": null}'] * good]
+        table = decode_batch(client, batch(values), "json", schema=json.dumps(schema))
+        is_bad = read is None and value != "null"
+        assert [error is not None for error in table["error"].to_pylist()] == [
+            is_bad,
+            *[False] * good,
+        ]
+        if not is_bad:
+            found = table[column[2]][0].as_py()
+            assert found in (read, [read], [("k", read)], {"v": read})
+
+
 @pytest.mark.parametrize("has_map", [False, True])
 @pytest.mark.parametrize(
     ("text", "time"),
