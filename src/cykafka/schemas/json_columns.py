@@ -65,6 +65,8 @@ _NUMBER_TYPES = (
 _NOT_FINITE = b"NaN", b"Inf"
 _NOT_FINITE_VALUE = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
+_LAST_YEAR = 9999  # that ISO 8601 and RFC 3339 have
+
 # Arrow reads times with at most six digits after the second, and capital letters.
 _MORE_DIGITS = r"(\.[0-9]{6})[0-9]+"
 
@@ -329,7 +331,8 @@ def to_json(values: pa.Array, schema: Any = None) -> pa.BinaryArray:
     ValueError
         A number is not finite, bytes are not UTF-8, or a map has a key twice.
     UnfitError
-        JSON lacks the type.
+        JSON lacks the type, a struct has two fields of one name, or the schema allows no more
+        properties than its own, and a struct has others.
     """
     made = _json(plain_lists(values), schema).cast(pa.binary())
     return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
@@ -355,9 +358,16 @@ def _json(values: pa.Array, schema: Any) -> pa.StringArray:
 
 def _json_struct(values: pa.StructArray, schema: Mapping[str, Any]) -> pa.StringArray:
     known = schema.get("properties", {})
+    names = [field.name for field in values.type]
+    if len({*names}) < len(names):
+        raise UnfitError(f"a struct has two fields of one name: {', '.join(names)}")
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if is_closed and (unknown := [name for name in names if name not in known]):
+        raise UnfitError(f"the schema has no property {', '.join(unknown)}")
     parts: list[Any] = []
-    for number, field in enumerate(values.type):
-        column, of = values.field(number), known.get(field.name)
+    # Only `flatten` makes a field null where the struct is null.
+    for field, column in zip(values.type, values.flatten(), strict=True):
+        of = known.get(field.name)
         name, text = f",{json.dumps(field.name)}:", _json(column, of)
         is_optional = field.name in known and field.name not in schema.get("required", ())
         if column.null_count and is_optional and not accepts_null(of):
@@ -405,11 +415,18 @@ def _joined(*parts: Any) -> pa.StringArray:
     return pc.binary_join_element_wise(*texts, pa.scalar(""))
 
 
+def _check_years(times: pa.Array) -> None:
+    years = pc.min_max(pc.year(times)).as_py()
+    if len(times) > times.null_count and not 1 <= years["min"] <= years["max"] <= _LAST_YEAR:
+        raise ValueError(f"a time is not between the years 1 and {_LAST_YEAR}")
+
+
 def _json_plain(values: pa.Array) -> pa.StringArray:
     kind = values.type
     if pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz else ""
         times = values.cast(pa.timestamp(kind.unit, "UTC")) if kind.tz else values
+        _check_years(times)
         return _joined('"', pc.strftime(times, f"%Y-%m-%dT%H:%M:%S{zone}"), '"')
     if pa.types.is_floating(kind):
         if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
@@ -418,6 +435,8 @@ def _json_plain(values: pa.Array) -> pa.StringArray:
     if _is_number(kind):
         return values.cast(pa.string())
     if pa.types.is_date(kind) or pa.types.is_time(kind):
+        if pa.types.is_date(kind):
+            _check_years(values)
         return _joined('"', values.cast(pa.string()), '"')
     if not _is_text(kind):
         raise UnfitError(f"JSON has no {kind}")

@@ -1087,6 +1087,73 @@ def test_json_omits_absent_properties(
         assert write(rows) == made
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_json_has_each_column_once_and_no_more_than_the_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry, is_nested: bool
+) -> None:
+    one = pa.array([1], pa.int64())
+    for number, (more, names, words) in enumerate([
+        ({"additionalProperties": False}, ["x", "zz"], "the schema has no property zz"),
+        ({"additionalProperties": False}, ["x"], None),
+        ({"additionalProperties": False, "patternProperties": {"^z": {}}}, ["x", "zz"], None),
+        ({}, ["x", "zz"], None),
+        ({}, ["x", "y", "x"], "two fields of one name"),
+    ]):  # fmt: skip
+        schema = {"type": "object", "properties": {"x": {"type": "integer"}}, **more}
+        struct = pa.StructArray.from_arrays([one] * len(names), names)
+        if is_nested:
+            schema = {"type": "object", "properties": {"v": {"items": schema}}}
+            struct = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], struct)], ["v"])
+        document = Document("json", json.dumps(schema), id=number)
+        writer = json_schema.JsonWriter(document)
+        if words is None:
+            writer.check(struct.type)
+            made = dict.fromkeys(names, 1)
+            assert writer.write(struct)[1] == {}
+            found = json.loads(writer.write(struct)[0][0].as_py())
+            assert found == ({"v": [made]} if is_nested else made)
+        else:
+            with pytest.raises(UnfitError, match=words):
+                writer.check(struct.type)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.timestamp("us", "Asia/Tokyo"), -62135596800000000, 253402300799999999),
+        (pa.timestamp("s", "UTC"), -62135596800, 253402300799),
+        (pa.date32(), -719162, 2932896),
+    ],
+    ids=str,
+)
+def test_json_has_the_times_that_are_read_again(
+    client: SchemaRegistryClient, registry: SchemaRegistry, kind: pa.DataType, low: int, high: int
+) -> None:
+    form = "date" if kind == pa.date32() else "date-time"
+    schema = {"properties": {"v": {"type": "string", "format": form}}}
+    write = json_table_writer(client, registry, f"times-{kind}", schema)
+    payloads: list[bytes | None] = [json.dumps(each).encode() for each in write([low, high], kind)]
+    table = decode_batch(None, batch(payloads), "json", schema=json.dumps(schema))
+    assert table["error"].null_count == 2
+    for wrong in (low - 1, high + 1):
+        with pytest.raises(SerializationError, match=r"row 1 of 3 .*years 1 and 9999"):
+            write([low, wrong, None], kind)
+
+
+def test_json_of_null_does_not_depend_on_what_it_hides(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    nulls = pa.array([False, True, False])
+    write = json_table_writer(client, registry, "hidden", {"type": "object"})
+    keys = pa.array(["a", "b", "b", "c"])
+    ends = pa.array([0, 1, 3, 4], pa.int32())
+    maps = pa.MapArray.from_arrays(ends, keys, pa.array([1, 2, 3, 4]), mask=nulls)
+    assert write(maps) == [{"v": {"a": 1}}, {"v": None}, {"v": {"c": 4}}]
+    numbers = pa.array([1.5, float("nan"), 2.5])
+    structs = pa.StructArray.from_arrays([numbers], ["x"], mask=nulls)
+    assert write(structs) == [{"v": {"x": 1.5}}, {"v": None}, {"v": {"x": 2.5}}]
+
+
 @pytest.mark.parametrize("good", [0, 100])
 def test_json_values_do_not_depend_on_others(good: int) -> None:
     """An error makes Python parse the values of the same half."""
