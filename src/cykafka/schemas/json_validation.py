@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -28,10 +29,19 @@ _MOST_NODES_OF_ERRORS = 5_000
 
 
 class _Validator(NamedTuple):
-    """Functions of jsonschema-rs's validator; `iter_errors` is None if it would take too long."""
+    """Functions of jsonschema-rs's validator, and when `iter_errors` would take too long.
+
+    It does so for values with more than `most_levels`: for all if that is 0, for none if it is
+    None.
+    """
 
     is_valid: Callable[[Any], bool]
-    iter_errors: Callable[[Any], Any] | None
+    iter_errors: Callable[[Any], Any]
+    most_levels: int | None
+
+    def is_slow(self, value: Any) -> bool:
+        most = self.most_levels
+        return most is not None and (most < 1 or not is_shallow(value, most))
 
 
 def _refuse(name: str) -> Any:
@@ -68,14 +78,23 @@ def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> _Validator:
         schema = _parsed(text)
         found = jsonschema_rs.validator_for(schema, retriever=retrieve, validate_formats=False)
         registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
-        size = _size(schema, registry.resolver(_ADDRESS), {})
+        resolver = registry.resolver(_ADDRESS)
+        sizes: dict[tuple[str, str], int] = {}
+        more: dict[tuple[str, str], int] = {}
+        size = _size(schema, resolver, sizes, 0)
+        _size(schema, resolver, more, 1)
     except RecursionError:
         raise UnfitError("the schema is nested too deeply") from None
     except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
         raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
     if size > _MOST_NODES:
         raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
-    return _Validator(found.is_valid, found.iter_errors if size <= _MOST_NODES_OF_ERRORS else None)
+    # Each level of a value may multiply the steps by the references of a schema to itself.
+    branches = max([more[place] - sizes[place] for place in sizes], default=0)
+    most = int(math.log(_MOST_NODES_OF_ERRORS, branches)) if branches > 1 else None
+    if size > _MOST_NODES_OF_ERRORS:
+        most = 0
+    return _Validator(found.is_valid, found.iter_errors, most)
 
 
 def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
@@ -109,8 +128,8 @@ def fault_of(validator: _Validator, value: Any) -> str | None:
     # Looking for the error takes longer.
     if validator.is_valid(value):
         return None
-    if validator.iter_errors is None:
-        return "the schema is too large to say which part of the value is wrong"
+    if validator.is_slow(value):
+        return "the schema has too many branches to say which part of the value is wrong"
     error = next(validator.iter_errors(value), None)
     if error is None:
         return None
@@ -141,26 +160,27 @@ def _parsed(text: str) -> Any:
     return schema
 
 
-def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
+def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int], own: int) -> int:
     """Return the number of objects in a schema after its references are replaced.
 
-    `known` has the sizes of references, by the address of their place and the reference.
+    `known` has the sizes of references, by the address of their place and the reference. `own` is
+    the size of a reference to what it is in, which stays.
     """
     if isinstance(schema, list):
-        return sum(_size(each, resolver, known) for each in schema)
+        return sum(_size(each, resolver, known, own) for each in schema)
     if not isinstance(schema, dict):
         return 0
     resolver = _within(schema, resolver)
-    size = 1 + sum(_size(each, resolver, known) for each in schema.values())
-    for reference in (schema.get("$ref"), schema.get("$dynamicRef")):
+    size = 1 + sum(_size(each, resolver, known, own) for each in schema.values())
+    for reference in map(schema.get, ("$ref", "$dynamicRef", "$recursiveRef")):
         if not isinstance(reference, str):
             continue
         place = resolver.base_uri, reference
         if place not in known:
-            known[place] = 0  # a reference to what it is in stays
+            known[place] = own
             with suppress(jsonschema_rs.ReferencingError):
                 found = resolver.lookup(reference)
-                known[place] = _size(found.contents, found.resolver, known)
+                known[place] = _size(found.contents, found.resolver, known, own)
         size += known[place]
     return size
 

@@ -296,7 +296,7 @@ def test_schemas_with_many_branches_are_bounded(
         return json.dumps({"$defs": named, "properties": {"s": {"$ref": "#/$defs/d0"}}})
 
     payload = b'{"s": "a"}'
-    words = "too large to say which part of the value is wrong"
+    words = "too many branches to say which part of the value is wrong"
     document = Document("json", schema(13), id=1)
     with pytest.raises(SerializationError, match=words):
         JSONDeserializer(document.text)(HEAD + payload, CTX)
@@ -314,6 +314,23 @@ def test_schemas_with_many_branches_are_bounded(
         JsonWriter(document)
     with pytest.raises(UnfitError, match=words):
         JsonReader().reader_of(document)
+
+
+def test_a_wrong_value_of_a_recursive_schema_is_bounded() -> None:
+    """Finding the error would take 2**levels steps."""
+    branch = {"type": "object", "properties": {"a": {"$ref": "#/$defs/any"}}}
+    any_of = {"anyOf": [{"type": "integer"}, branch, branch]}
+    read = JSONDeserializer(json.dumps({"$defs": {"any": any_of}, "$ref": "#/$defs/any"}))
+    for levels, words in [(6, "is not valid under any"), (20, "too many branches")]:
+        value = b'{"a":' * levels + b"%s" + b"}" * levels
+        assert read(HEAD + value % b"1", CTX) == json.loads(value % b"1")
+        with pytest.raises(SerializationError, match=words):
+            read(HEAD + value % b'"x"', CTX)
+
+    tree = {"type": "object", "properties": {"of": {"items": {"$ref": "#/$defs/tree"}}}}
+    value = b'{"of": [' * 40 + b"1" + b"]}" * 40
+    with pytest.raises(SerializationError, match=r'1 is not of type "object"'):
+        JSONDeserializer(json.dumps({"$defs": {"tree": tree}, **tree}))(HEAD + value, CTX)
 
 
 def test_a_part_of_a_schema_names_no_file_that_is_read(tmp_path: Path) -> None:
