@@ -212,7 +212,8 @@ def with_nulls(valid: pa.BooleanArray, results: Rows) -> Rows:
 
 
 def check_keys(values: pa.MapArray) -> None:
-    """Raise ValueError if a map has a key twice."""
+    """Raise ValueError if a map has a key twice. Null has no keys, even if it has entries."""
+    values = values.drop_null() if values.null_count else values
     keys = values.keys.dictionary_encode()
     sizes = np.diff(values.offsets.to_numpy())
     if not len(keys) or sizes.max(initial=0) < 2:

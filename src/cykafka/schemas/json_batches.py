@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cykafka.schemas.column_decoder import read_function
 from cykafka.schemas.columns import Rows
 from cykafka.schemas.document import Document
 from cykafka.schemas.formats import reader_for
-from cykafka.schemas.json_columns import inferred_type, json_reader
+from cykafka.schemas.json_columns import deep_rows, inferred_type, json_reader
 from cykafka.schemas.json_schema import JsonTableReader, resolve_references
 
 __all__ = ["InferredReader", "inferred_reader", "schema_reader"]
@@ -33,7 +34,12 @@ class InferredReader:
     is_for_one_batch = True
 
     def __init__(self, kind: pa.StructType) -> None:
-        self.kind, self.read = json_reader(kind)
+        self.kind, self._read = json_reader(kind)
+
+    def read(self, payloads: pa.BinaryArray) -> Rows:
+        """Read values without checking them with a schema."""
+        found, wrong = self._read(payloads)
+        return found, {**wrong, **deep_rows(payloads)}
 
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that checks and reads values written with a schema."""
@@ -61,6 +67,9 @@ def schema_reader(document: Document) -> JsonTableReader | None:
 
 def inferred_reader(payloads: pa.BinaryArray) -> InferredReader | None:
     """Return a reader for the objects among JSON values; None if there are none."""
+    deep = deep_rows(payloads)
+    if deep:
+        payloads = payloads.take(pa.array(np.delete(np.arange(len(payloads)), list(deep))))
     kind = inferred_type(payloads)
     return None if kind is None else InferredReader(kind)
 

@@ -27,9 +27,14 @@ from cykafka.schemas.columns import (
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.json_validation import accepts_null, loads
 
-__all__ = ["inferred_type", "json_reader", "to_json"]
+__all__ = ["deep_rows", "inferred_type", "json_reader", "to_json"]
 
 _FEW = 64
+# The stack ends where pyarrow infers the type of a value with some thousand levels.
+_MOST_LEVELS = 100
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STEPS = np.zeros(256, np.int64)
+_STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
 _PLAIN = {
     "string": pa.string(),
     "integer": pa.int64(),
@@ -59,6 +64,8 @@ _NUMBER_TYPES = (
 # How pyarrow and Python write NaN and the infinities, which may also be in a text.
 _NOT_FINITE = b"NaN", b"Inf"
 _NOT_FINITE_VALUE = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+
+_LAST_YEAR = 9999  # that ISO 8601 and RFC 3339 have
 
 # Arrow reads times with at most six digits after the second, and capital letters.
 _MORE_DIGITS = r"(\.[0-9]{6})[0-9]+"
@@ -113,6 +120,23 @@ def json_reader(schema: Any) -> tuple[pa.DataType, Callable[[pa.BinaryArray], Ro
         )
 
     return kind, read
+
+
+def deep_rows(payloads: pa.BinaryArray) -> dict[int, str]:
+    """Return why values have too many levels for `inferred_type`, by row number."""
+    _, ends, data = payloads.buffers()
+    if data is None or not len(payloads):
+        return {}
+    offsets = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    octets = np.frombuffer(data, np.uint8)
+    opened = np.flatnonzero(octets[: offsets[-1]] | 0x20 == ord("{"))  # or [
+    counts = np.diff(np.searchsorted(opened, offsets))
+    found = {}
+    for row in np.flatnonzero(counts > _MOST_LEVELS).tolist():
+        marks = _STRING.sub(b"", octets[offsets[row] : offsets[row + 1]].tobytes())
+        if _STEPS[np.frombuffer(marks, np.uint8)].cumsum().max(initial=0) > _MOST_LEVELS:
+            found[row] = f"it has more than {_MOST_LEVELS} levels: pass schema="
+    return found
 
 
 def inferred_type(payloads: pa.BinaryArray) -> pa.DataType | None:
@@ -209,14 +233,16 @@ def _type(schema: Any) -> tuple[pa.DataType, _Change]:
 def _strict(kind: pa.DataType) -> _Change:
     """Return a function that prepares values of JSON for Arrow.
 
-    Arrow refuses large integers as floats, and takes a text for a list.
+    Arrow refuses large integers as floats. It takes a text for a list, a list for a struct, and
+    cuts a number's fraction off.
     """
     if pa.types.is_floating(kind):
         return _float
+    if pa.types.is_integer(kind):
+        return _integer
     if pa.types.is_struct(kind):
         changes = {field.name: _strict(field.type) for field in kind}
-        changes = {name: change for name, change in changes.items() if change is not _same}
-        return _members(changes) if changes else _same
+        return _members({name: change for name, change in changes.items() if change is not _same})
     if pa.types.is_map(kind):
         of = _strict(kind.item_type)
         return _same if of is _same else _each(lambda pair: (pair[0], of(pair[1])))
@@ -225,7 +251,17 @@ def _strict(kind: pa.DataType) -> _Change:
 
 def _float(value: Any) -> Any:
     # The text of a number that is too large becomes infinite, as in a batch.
+    if isinstance(value, bool):
+        raise ValueError("expected a number, got a boolean")
     return float(str(value)) if type(value) is int else value
+
+
+def _integer(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ValueError(f"expected an integer, got {value}")
+    return int(value)
 
 
 def _with_times(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -253,8 +289,10 @@ def _text(value: Any) -> str | None:
 
 def _members(changes: dict[str, _Change]) -> _Change:
     def change(value: Any) -> Any:
+        if value is None:
+            return None
         if not isinstance(value, dict):
-            return value  # Arrow refuses all but null
+            raise ValueError("expected an object")
         return {**value, **{name: of(value.get(name)) for name, of in changes.items()}}
 
     return change
@@ -293,7 +331,8 @@ def to_json(values: pa.Array, schema: Any = None) -> pa.BinaryArray:
     ValueError
         A number is not finite, bytes are not UTF-8, or a map has a key twice.
     UnfitError
-        JSON lacks the type.
+        JSON lacks the type, a struct has two fields of one name, or the schema allows no more
+        properties than its own, and a struct has others.
     """
     made = _json(plain_lists(values), schema).cast(pa.binary())
     return made if not values.null_count else pc.if_else(values.is_valid(), made, None)
@@ -319,9 +358,16 @@ def _json(values: pa.Array, schema: Any) -> pa.StringArray:
 
 def _json_struct(values: pa.StructArray, schema: Mapping[str, Any]) -> pa.StringArray:
     known = schema.get("properties", {})
+    names = [field.name for field in values.type]
+    if len({*names}) < len(names):
+        raise UnfitError(f"a struct has two fields of one name: {', '.join(names)}")
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if is_closed and (unknown := [name for name in names if name not in known]):
+        raise UnfitError(f"the schema has no property {', '.join(unknown)}")
     parts: list[Any] = []
-    for number, field in enumerate(values.type):
-        column, of = values.field(number), known.get(field.name)
+    # Only `flatten` makes a field null where the struct is null.
+    for field, column in zip(values.type, values.flatten(), strict=True):
+        of = known.get(field.name)
         name, text = f",{json.dumps(field.name)}:", _json(column, of)
         is_optional = field.name in known and field.name not in schema.get("required", ())
         if column.null_count and is_optional and not accepts_null(of):
@@ -369,11 +415,18 @@ def _joined(*parts: Any) -> pa.StringArray:
     return pc.binary_join_element_wise(*texts, pa.scalar(""))
 
 
+def _check_years(times: pa.Array) -> None:
+    years = pc.min_max(pc.year(times)).as_py()
+    if len(times) > times.null_count and not 1 <= years["min"] <= years["max"] <= _LAST_YEAR:
+        raise ValueError(f"a time is not between the years 1 and {_LAST_YEAR}")
+
+
 def _json_plain(values: pa.Array) -> pa.StringArray:
     kind = values.type
     if pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz else ""
         times = values.cast(pa.timestamp(kind.unit, "UTC")) if kind.tz else values
+        _check_years(times)
         return _joined('"', pc.strftime(times, f"%Y-%m-%dT%H:%M:%S{zone}"), '"')
     if pa.types.is_floating(kind):
         if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
@@ -382,6 +435,8 @@ def _json_plain(values: pa.Array) -> pa.StringArray:
     if _is_number(kind):
         return values.cast(pa.string())
     if pa.types.is_date(kind) or pa.types.is_time(kind):
+        if pa.types.is_date(kind):
+            _check_years(values)
         return _joined('"', values.cast(pa.string()), '"')
     if not _is_text(kind):
         raise UnfitError(f"JSON has no {kind}")

@@ -122,17 +122,15 @@ class JsonWriter:
         self.name = str(title_of(document.text) or "")
 
     def check(self, kind: pa.DataType) -> None:
-        """Raise UnfitError if JSON lacks a type."""
+        """Raise UnfitError for a type that JSON lacks, or columns that the schema refuses."""
         if pa.types.is_struct(kind):
-            to_json(pa.nulls(0, kind))
+            to_json(pa.nulls(0, kind), self._schema())
 
     def write(self, values: pa.Array) -> Rows:
         """Check and return the values; null stays null. Structs become JSON."""
         if not pa.types.is_struct(values.type):
             return values, _faults(self._validator, values)
-        schema = None
-        with suppress(UnfitError):  # such as a schema without an object
-            schema = resolve_references(self._document)
+        schema = self._schema()
         found, wrong = convert_rows(
             len(values),
             lambda low, high: to_json(values[low:high], schema),
@@ -140,3 +138,8 @@ class JsonWriter:
             "JSON cannot have it",
         )
         return found, {**_faults(self._validator, found), **wrong}
+
+    def _schema(self) -> dict[str, Any] | None:
+        with suppress(UnfitError):  # such as a schema without an object
+            return resolve_references(self._document)
+        return None

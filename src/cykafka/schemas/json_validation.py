@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import shorten_error
@@ -23,6 +24,24 @@ __all__ = ["accepts_null", "fault_of", "inlined", "loads", "title_of", "validato
 _ADDRESS = "json-schema:///"
 # A schema that uses the next one twice, and so on, becomes any number of objects.
 _MOST_NODES = 100_000
+# Finding the error of a value may take as many steps, each with objects in memory.
+_MOST_NODES_OF_ERRORS = 5_000
+
+
+class _Validator(NamedTuple):
+    """Functions of jsonschema-rs's validator, and when `iter_errors` would take too long.
+
+    It does so for values with more than `most_levels`: for all if that is 0, for none if it is
+    None.
+    """
+
+    is_valid: Callable[[Any], bool]
+    iter_errors: Callable[[Any], Any]
+    most_levels: int | None
+
+    def is_slow(self, value: Any) -> bool:
+        most = self.most_levels
+        return most is not None and (most < 1 or not is_shallow(value, most))
 
 
 def _refuse(name: str) -> Any:
@@ -37,8 +56,8 @@ def loads(data: bytes) -> Any:
     return _decoder.decode(data.decode())
 
 
-def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
-    """Return jsonschema-rs's validator for a schema.
+def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> _Validator:
+    """Return the validator for a schema.
 
     As in confluent_kafka, ``format`` is a comment.
 
@@ -51,30 +70,42 @@ def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
     Raises
     ------
     UnfitError
-        The text is not a JSON Schema.
+        The text is not a JSON Schema, or the schema becomes too large when its references are
+        replaced.
     """
+    retrieve = _retriever(parts)
     try:
-        return jsonschema_rs.validator_for(
-            _parsed(text), retriever=_retriever(parts), validate_formats=False
-        )
+        schema = _parsed(text)
+        found = jsonschema_rs.validator_for(schema, retriever=retrieve, validate_formats=False)
+        registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
+        resolver = registry.resolver(_ADDRESS)
+        sizes: dict[tuple[str, str], int] = {}
+        more: dict[tuple[str, str], int] = {}
+        size = _size(schema, resolver, sizes, 0)
+        _size(schema, resolver, more, 1)
     except RecursionError:
         raise UnfitError("the schema is nested too deeply") from None
     except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
         raise UnfitError(f"it is not a JSON Schema: {shorten_error(error)}") from error
+    if size > _MOST_NODES:
+        raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
+    # Each level of a value may multiply the steps by the references of a schema to itself.
+    branches = max([more[place] - sizes[place] for place in sizes], default=0)
+    most = int(math.log(_MOST_NODES_OF_ERRORS, branches)) if branches > 1 else None
+    if size > _MOST_NODES_OF_ERRORS:
+        most = 0
+    return _Validator(found.is_valid, found.iter_errors, most)
 
 
 def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
     """Return a schema with its references replaced by the referenced schemas.
 
-    The properties keep their order. The arguments and errors are those of `validator_for`. A
-    schema that would become too large also raises UnfitError.
+    The properties keep their order. The arguments and errors are those of `validator_for`.
     """
     validator_for(text, parts)  # raises UnfitError
     schema, retrieve = _parsed(text), _retriever(parts)
     try:
         registry = jsonschema_rs.Registry([(_ADDRESS, schema)], retriever=retrieve)
-        if _size(schema, registry.resolver(_ADDRESS), {}) > _MOST_NODES:
-            raise UnfitError(f"its references make more than {_MOST_NODES} objects of it")
         found = jsonschema_rs.dereference(schema, retriever=retrieve)
         objects: dict[int, Any] = {}
         _key(schema, objects)
@@ -86,7 +117,7 @@ def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
         raise UnfitError("the schema is nested too deeply") from None
 
 
-def fault_of(validator: Any, value: Any) -> str | None:
+def fault_of(validator: _Validator, value: Any) -> str | None:
     """Return in words why a value does not fit a schema, or None.
 
     Raises
@@ -95,7 +126,11 @@ def fault_of(validator: Any, value: Any) -> str | None:
         The value is not of a type of JSON.
     """
     # Looking for the error takes longer.
-    error = None if validator.is_valid(value) else next(validator.iter_errors(value), None)
+    if validator.is_valid(value):
+        return None
+    if validator.is_slow(value):
+        return "the schema has too many branches to say which part of the value is wrong"
+    error = next(validator.iter_errors(value), None)
     if error is None:
         return None
     place = "".join(f"/{step}" for step in error.instance_path)
@@ -104,8 +139,10 @@ def fault_of(validator: Any, value: Any) -> str | None:
 
 def accepts_null(schema: Any) -> bool:
     """Return whether null fits a part of a schema. True if that is unknown."""
+    refuse = _retriever(())
     try:
-        return bool(jsonschema_rs.validator_for(schema, validate_formats=False).is_valid(None))
+        found = jsonschema_rs.validator_for(schema, retriever=refuse, validate_formats=False)
+        return bool(found.is_valid(None))
     except (ValueError, TypeError, jsonschema_rs.ReferencingError):  # it refers to the whole
         return True
 
@@ -123,25 +160,27 @@ def _parsed(text: str) -> Any:
     return schema
 
 
-def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int]) -> int:
+def _size(schema: Any, resolver: Any, known: dict[tuple[str, str], int], own: int) -> int:
     """Return the number of objects in a schema after its references are replaced.
 
-    `known` has the sizes of references, by the address of their place and the reference.
+    `known` has the sizes of references, by the address of their place and the reference. `own` is
+    the size of a reference to what it is in, which stays.
     """
     if isinstance(schema, list):
-        return sum(_size(each, resolver, known) for each in schema)
+        return sum(_size(each, resolver, known, own) for each in schema)
     if not isinstance(schema, dict):
         return 0
     resolver = _within(schema, resolver)
-    size = 1 + sum(_size(each, resolver, known) for each in schema.values())
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
+    size = 1 + sum(_size(each, resolver, known, own) for each in schema.values())
+    for reference in map(schema.get, ("$ref", "$dynamicRef", "$recursiveRef")):
+        if not isinstance(reference, str):
+            continue
         place = resolver.base_uri, reference
         if place not in known:
-            known[place] = 0  # a reference to what it is in stays
+            known[place] = own
             with suppress(jsonschema_rs.ReferencingError):
                 found = resolver.lookup(reference)
-                known[place] = _size(found.contents, found.resolver, known)
+                known[place] = _size(found.contents, found.resolver, known, own)
         size += known[place]
     return size
 

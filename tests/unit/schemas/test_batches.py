@@ -307,6 +307,35 @@ HARD_JSON = [
 ]
 
 
+@pytest.mark.parametrize("levels", [101, 900, 10_000])
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [(b'{"a":', b"}"), (b"[", b"]"), (b'["}]}]", ', b"]"), (b'["\\"]", [', b"]]"), (b"[", b"")],
+)
+def test_a_json_value_with_many_levels_is_bad_alone(
+    client: SchemaRegistryClient,
+    registry: SchemaRegistry,
+    levels: int,
+    opening: bytes,
+    closing: bytes,
+) -> None:
+    deep = b'{"a":' + opening * levels + b"1" + closing * levels + b"}"
+    shallow = json.dumps({"t": '["{[' * 200, "a": {str(name): [] for name in range(200)}}).encode()
+    head = b"\0" + registry.add("levels", {"type": "object"}, "JSON").to_bytes(4, "big")
+    for start in (b"", head):
+        values: list[bytes | None] = [start + each for each in (shallow, deep, b'{"b": 1}')]
+        table = decode_batch(client, batch([*values, None]), "json")
+        assert table["b"].to_pylist() == [None, None, 1, None]
+        errors = table["error"].to_pylist()
+        assert [errors[0], *errors[2:]] == [None] * 3
+        assert "more than 100 levels" in errors[1] or "it is not JSON" in errors[1]
+
+
+def test_a_json_value_may_have_100_levels() -> None:
+    value = b'{"a":' * 100 + b"1" + b"}" * 100
+    assert decode_batch(None, batch([value]), "json")["error"].to_pylist() == [None]
+
+
 @pytest.mark.parametrize("good", [0, 200])
 def test_bad_json_is_bad_alone(good: int) -> None:
     schema = json.dumps({"type": "object", "properties": {
@@ -1058,6 +1087,73 @@ def test_json_omits_absent_properties(
         assert write(rows) == made
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_json_has_each_column_once_and_no_more_than_the_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry, is_nested: bool
+) -> None:
+    one = pa.array([1], pa.int64())
+    for number, (more, names, words) in enumerate([
+        ({"additionalProperties": False}, ["x", "zz"], "the schema has no property zz"),
+        ({"additionalProperties": False}, ["x"], None),
+        ({"additionalProperties": False, "patternProperties": {"^z": {}}}, ["x", "zz"], None),
+        ({}, ["x", "zz"], None),
+        ({}, ["x", "y", "x"], "two fields of one name"),
+    ]):  # fmt: skip
+        schema = {"type": "object", "properties": {"x": {"type": "integer"}}, **more}
+        struct = pa.StructArray.from_arrays([one] * len(names), names)
+        if is_nested:
+            schema = {"type": "object", "properties": {"v": {"items": schema}}}
+            struct = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], struct)], ["v"])
+        document = Document("json", json.dumps(schema), id=number)
+        writer = json_schema.JsonWriter(document)
+        if words is None:
+            writer.check(struct.type)
+            made = dict.fromkeys(names, 1)
+            assert writer.write(struct)[1] == {}
+            found = json.loads(writer.write(struct)[0][0].as_py())
+            assert found == ({"v": [made]} if is_nested else made)
+        else:
+            with pytest.raises(UnfitError, match=words):
+                writer.check(struct.type)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (pa.timestamp("us", "Asia/Tokyo"), -62135596800000000, 253402300799999999),
+        (pa.timestamp("s", "UTC"), -62135596800, 253402300799),
+        (pa.date32(), -719162, 2932896),
+    ],
+    ids=str,
+)
+def test_json_has_the_times_that_are_read_again(
+    client: SchemaRegistryClient, registry: SchemaRegistry, kind: pa.DataType, low: int, high: int
+) -> None:
+    form = "date" if kind == pa.date32() else "date-time"
+    schema = {"properties": {"v": {"type": "string", "format": form}}}
+    write = json_table_writer(client, registry, f"times-{kind}", schema)
+    payloads: list[bytes | None] = [json.dumps(each).encode() for each in write([low, high], kind)]
+    table = decode_batch(None, batch(payloads), "json", schema=json.dumps(schema))
+    assert table["error"].null_count == 2
+    for wrong in (low - 1, high + 1):
+        with pytest.raises(SerializationError, match=r"row 1 of 3 .*years 1 and 9999"):
+            write([low, wrong, None], kind)
+
+
+def test_json_of_null_does_not_depend_on_what_it_hides(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    nulls = pa.array([False, True, False])
+    write = json_table_writer(client, registry, "hidden", {"type": "object"})
+    keys = pa.array(["a", "b", "b", "c"])
+    ends = pa.array([0, 1, 3, 4], pa.int32())
+    maps = pa.MapArray.from_arrays(ends, keys, pa.array([1, 2, 3, 4]), mask=nulls)
+    assert write(maps) == [{"v": {"a": 1}}, {"v": None}, {"v": {"c": 4}}]
+    numbers = pa.array([1.5, float("nan"), 2.5])
+    structs = pa.StructArray.from_arrays([numbers], ["x"], mask=nulls)
+    assert write(structs) == [{"v": {"x": 1.5}}, {"v": None}, {"v": {"x": 2.5}}]
+
+
 @pytest.mark.parametrize("good", [0, 100])
 def test_json_values_do_not_depend_on_others(good: int) -> None:
     """An error makes Python parse the values of the same half."""
@@ -1074,6 +1170,50 @@ def test_json_values_do_not_depend_on_others(good: int) -> None:
     assert table["l"][0].as_py() == [{"n": 2.0**53}, None]
     is_bad = [error is not None for error in table["error"].to_pylist()[:6]]
     assert is_bad == [False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize("good", [0, 100])
+@pytest.mark.parametrize(
+    "column", ['{"v": %s}', '{"l": [%s]}', '{"m": {"k": %s}}', '{"o": {"v": %s}}']
+)
+@pytest.mark.parametrize(
+    ("of", "value", "read"),
+    [
+        ({"type": "integer"}, "1.5", None),
+        ({"type": "integer"}, "true", None),
+        ({"type": "integer"}, "1e400", None),
+        ({"type": "integer"}, "1e2", 100),
+        ({"type": "integer"}, "null", None),
+        ({"type": "number"}, "true", None),
+        ({"type": "number"}, "[]", None),
+        ({"type": "boolean"}, "1", None),
+        ({"type": "string"}, "1", None),
+        ({"type": "object", "properties": {"x": TEXT}}, "[]", None),
+        ({"type": "object", "properties": {"x": TEXT}}, '[["x", "a"]]', None),
+        ({"type": "object", "properties": {"x": TEXT}}, "{}", {"x": None}),
+        ({"type": "object", "additionalProperties": TEXT}, "[]", None),
+    ],
+)
+def test_json_of_another_type_is_bad(
+    client: SchemaRegistryClient, registry: SchemaRegistry, good: int, column: str, of: Any,
+    value: str, read: Any,
+) -> None:  # fmt: skip
+    schema = {"properties": {"v": of, "l": {"type": "array", "items": of},
+              "m": {"type": "object", "additionalProperties": of},
+              "o": {"type": "object", "properties": {"v": of}}}}  # fmt: skip
+    payload = (column % value).encode()
+    head = b"\0" + registry.add("any", {"type": "object"}, "JSON").to_bytes(4, "big")
+    for start in (b"", head):
+        values: list[bytes | None] = [start + payload, *[b'{"v": null}'] * good]
+        table = decode_batch(client, batch(values), "json", schema=json.dumps(schema))
+        is_bad = read is None and value != "null"
+        assert [error is not None for error in table["error"].to_pylist()] == [
+            is_bad,
+            *[False] * good,
+        ]
+        if not is_bad:
+            found = table[column[2]][0].as_py()
+            assert found in (read, [read], [("k", read)], {"v": read})
 
 
 @pytest.mark.parametrize("has_map", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from memory_registry import MemoryRegistry
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, resolve_references
 from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
+from cykafka.schemas.json_validation import accepts_null
 from cykafka.schemas.schema import Schema, SchemaReference
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
@@ -274,3 +276,65 @@ def test_references_have_their_whole_name(is_first: bool) -> None:
     payloads = pa.array([b'{"a": 1, "b": "x", "c": "x"}', b'{"b": 1}'])
     _, wrong = JsonReader().reader_of(document)(payloads)
     assert list(wrong) == [1]
+
+
+@pytest.mark.parametrize("kind", ["anyOf", "allOf"])
+@pytest.mark.parametrize("reference", ["$ref", "$dynamicRef"])
+def test_schemas_with_many_branches_are_bounded(
+    registry: MemoryRegistry, kind: str, reference: str
+) -> None:
+    """Finding the error of a value would take 2**levels steps."""
+
+    place = "#" if reference == "$dynamicRef" else "#/$defs/"
+
+    def schema(levels: int) -> str:
+        named: dict[str, Any] = {f"d{levels}": {"type": "integer"}}
+        for level in range(levels):
+            named[f"d{level}"] = {kind: [{reference: f"{place}d{level + 1}"}] * 2}
+        for name, of in named.items():
+            of["$dynamicAnchor"] = name
+        return json.dumps({"$defs": named, "properties": {"s": {"$ref": "#/$defs/d0"}}})
+
+    payload = b'{"s": "a"}'
+    words = "too many branches to say which part of the value is wrong"
+    document = Document("json", schema(13), id=1)
+    with pytest.raises(SerializationError, match=words):
+        JSONDeserializer(document.text)(HEAD + payload, CTX)
+    assert words in JsonWriter(document).write(pa.array([payload]))[1][0]
+    assert words in JsonReader().reader_of(document)(pa.array([payload]))[1][0]
+    assert JSONDeserializer(document.text)(HEAD + b'{"s": 1}', CTX) == {"s": 1}
+
+    document = Document("json", schema(40), id=1)
+    words = "more than 100000 objects"
+    with pytest.raises(ValueError, match=words):
+        JSONDeserializer(document.text)
+    with pytest.raises(SerializationError, match=words):
+        JSONSerializer(document.text, registry)({"s": "a"}, CTX)
+    with pytest.raises(UnfitError, match=words):
+        JsonWriter(document)
+    with pytest.raises(UnfitError, match=words):
+        JsonReader().reader_of(document)
+
+
+def test_a_wrong_value_of_a_recursive_schema_is_bounded() -> None:
+    """Finding the error would take 2**levels steps."""
+    branch = {"type": "object", "properties": {"a": {"$ref": "#/$defs/any"}}}
+    any_of = {"anyOf": [{"type": "integer"}, branch, branch]}
+    read = JSONDeserializer(json.dumps({"$defs": {"any": any_of}, "$ref": "#/$defs/any"}))
+    for levels, words in [(6, "is not valid under any"), (20, "too many branches")]:
+        value = b'{"a":' * levels + b"%s" + b"}" * levels
+        assert read(HEAD + value % b"1", CTX) == json.loads(value % b"1")
+        with pytest.raises(SerializationError, match=words):
+            read(HEAD + value % b'"x"', CTX)
+
+    tree = {"type": "object", "properties": {"of": {"items": {"$ref": "#/$defs/tree"}}}}
+    value = b'{"of": [' * 40 + b"1" + b"]}" * 40
+    with pytest.raises(SerializationError, match=r'1 is not of type "object"'):
+        JSONDeserializer(json.dumps({"$defs": {"tree": tree}, **tree}))(HEAD + value, CTX)
+
+
+def test_a_part_of_a_schema_names_no_file_that_is_read(tmp_path: Path) -> None:
+    meta = tmp_path / "meta.json"
+    meta.write_text('{"$schema": "https://json-schema.org/draft/2020-12/schema"}')
+    assert accepts_null({"$schema": meta.as_uri(), "type": "string"})
+    assert not accepts_null({"type": "string"})
