@@ -7,8 +7,8 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -79,11 +79,24 @@ _SAMPLE = {"null": None, "boolean": True, "int": 0, "long": 2**40, "float": 0.5,
 _NAMED = ("record", "error", "enum", "fixed")
 # A record that uses the next one twice, and so on, has any number of fields.
 _MOST_FIELDS = 20_000
+# All `fixed` types of a schema together.
+_MOST_BYTES = 2**20
 # As many values are read or written one by one, where a batch fails.
 _FEW = 64
 
 # Converts a value that fastavro has read for pyarrow, or pyarrow's value for fastavro.
 _Change: TypeAlias = Callable[[Any], Any]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise UnfitError for any error that a schema causes."""
+    try:
+        yield
+    except UnfitError:
+        raise
+    except Exception as error:
+        raise UnfitError(f"it is not a usable Avro schema: {shorten_error(error)}") from error
 
 
 class _Count:
@@ -108,12 +121,21 @@ class _Types:
         The schema's named types.
     writers : dict, optional
         The named types of the schema that wrote the values.
+    has_plain_defaults : bool, default False
+        Check the defaults, which are values for a schema without logical types.
     """
 
-    def __init__(self, named: dict[str, Any], writers: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        named: dict[str, Any],
+        writers: dict[str, Any] | None = None,
+        *,
+        has_plain_defaults: bool = False,
+    ) -> None:
         self._named = named
         self._writers = writers or {}
         self._fields = _Count()
+        self._unchecked = set(named) if has_plain_defaults else set[str]()
         self.has_choice = False
 
     def of(
@@ -167,11 +189,15 @@ class _Types:
             raise UnfitError(f"{schema['name']} has no fields, which is not supported")
         fields, reads, writes = [], {}, {}
         wrote = {field["name"]: field["type"] for field in written}
+        is_unchecked = schema["name"] in self._unchecked
+        self._unchecked.discard(schema["name"])
         for field in schema["fields"]:
             name = field["name"]
             names = (name, *field.get("aliases", ()))
             found = next((wrote[name] for name in names if name in wrote), None)
             kind, read, write = self.of(field["type"], within, found)
+            if is_unchecked and "default" in field:
+                _array_of(field["default"], kind, read)
             fields.append(pa.field(name, kind, nullable="default" in field))
             if read is not _same:
                 reads[name] = read
@@ -245,22 +271,29 @@ class _Types:
         return kind, schema.get("name", kind)
 
 
+def _array_of(default: Any, kind: pa.DataType, read: _Change) -> pa.Array:
+    """Return a default as an array of one value."""
+    return pa.array([read(copy.deepcopy(default))], replace_types(kind, {}))
+
+
 def _branch(names: list[tuple[str, str]], value: Any) -> int:
     """Return the number of the branch that a fastavro value belongs to."""
     if isinstance(value, tuple):
         return next(number for number, (_, name) in enumerate(names) if name == value[0])
+    # Only a default of a named type comes without its name.
     kinds: dict[type, tuple[str, ...]] = {
         bool: ("boolean",),
         int: ("int", "long")
         if isinstance(value, int) and -(2**31) <= value < 2**31
         else ("long",),
         float: ("double", "float"),
-        str: ("string",),
+        str: ("string", "enum"),
         list: ("array",),
-        dict: ("map",),
+        dict: ("map", "record", "error"),
     }
     # A decimal belongs to bytes or, without a name, to a fixed.
-    for kind in (*kinds.get(type(value), ("bytes", "fixed")), "long", "int"):
+    found = kinds.get(type(value), ("bytes", "fixed"))
+    for kind in (*found, "long", "int", "double", "float"):
         for number, (branch, _) in enumerate(names):
             if branch == kind:
                 return number
@@ -314,6 +347,7 @@ class AvroReader:
         The type of the values that `reader_of` produces.
     """
 
+    @_refusing()
     def __init__(self, document: Document) -> None:
         self._typed = schema = AvroSchema(document.text, document.parts)
         types = _Types(schema.named)
@@ -321,9 +355,11 @@ class AvroReader:
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
+        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
 
+    @_refusing()
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
         written = AvroSchema(document.text, document.parts, is_plain=True)
@@ -370,6 +406,7 @@ class AvroReader:
     def _default(self, schema: Any, value: Any) -> Any:
         return _Types(self._schema.named).of(schema)[1](copy.deepcopy(value))
 
+    @_refusing()
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
         written = AvroSchema(document.text, document.parts, is_plain=True)
@@ -392,6 +429,7 @@ class _Samples:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
         self._fields = _Count()
+        self._bytes = 0
 
     def of(self, schema: Any, within: tuple[str, ...] = ()) -> list[Any]:
         """Return values for a schema."""
@@ -426,6 +464,9 @@ class _Samples:
         if kind == "enum":
             return list(schema["symbols"])
         if kind == "fixed":
+            self._bytes += schema["size"]
+            if self._bytes > _MOST_BYTES:
+                raise UnfitError(f"its fixed types have more than {_MOST_BYTES} bytes")
             return [bytes(schema["size"])]
         return [_SAMPLE[kind]] if isinstance(kind, str) else self.of(kind, within)
 
@@ -441,12 +482,14 @@ class AvroWriter:
         The full name of the record.
     """
 
+    @_refusing()
     def __init__(self, document: Document) -> None:
         schema = AvroSchema(document.text, document.parts)
         self._needed, _, self._change = _Types(schema.named).of(schema.schema)
         self._made = replace_types(self._needed, {})
         self.kind = replace_types(self._needed, _WIDER)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
+        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
         self.name = schema.name or ""
         self._batch_writers: dict[pa.DataType, Callable[[pa.Array], pa.Array] | None] = {}
 
@@ -514,7 +557,7 @@ class AvroWriter:
 
     def _default(self, schema: Any, value: Any) -> pa.Array:
         kind, read, _ = _Types(self._schema.named).of(schema)
-        return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
+        return _array_of(value, kind, read)
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:

@@ -6,7 +6,8 @@ import copy
 import io
 import json
 import os
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
 from time import process_time
 from typing import Any
@@ -16,7 +17,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from cykafka.schemas import avro_batch
 from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.columns import join_bytes
 from cykafka.schemas.document import Document, UnfitError
 
 GOOD = 300  # more than are read one by one
@@ -315,3 +318,88 @@ def test_value_without_a_union_is_read_as_its_member_of_a_union(
             if item is not None
         }
     assert members == found
+
+
+@pytest.mark.parametrize("name", ["x", "member0"])
+@pytest.mark.parametrize("is_field", [True, False])
+def test_a_union_of_only_a_record_is_the_record(name: str, is_field: bool) -> None:
+    inner = {"type": "record", "name": "U", "fields": [{"name": name, "type": "long"}]}
+    schema: Any = record([inner]) if is_field else [inner]
+    value: Any = {"f0": {name: 7}} if is_field else {name: 7}
+    payload = encoded(copy.deepcopy(schema), value)
+
+    found, wrong = AvroReader(document(schema)).reader_of(document(schema))(pa.array([payload]))
+    made, bad = AvroWriter(document(schema)).write(found)
+
+    assert (found.to_pylist(), wrong) == ([value], {})
+    assert (made.to_pylist(), bad) == ([payload], {})
+
+
+def with_default(kind: Any, default: Any) -> Any:
+    return {**record(), "fields": [{"name": "a", "type": kind, "default": default}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        with_default("int", 2**40),
+        with_default(INTS, ["x"]),
+        with_default(record("int"), {"f0": "x"}),
+        with_default("string", "\ud800"),
+        with_default({"type": "map", "values": "int"}, {"\ud800": 1}),
+        {**record(), "fields": [{"name": "w\ud800", "type": "int"}]},
+        {"type": "enum", "name": "E", "symbols": ["a\ud800"]},
+        [["int", "null"], "string"],
+        record([["int", "null"], "string"]),
+        [{"type": ["int", "null"]}, "string"],
+    ],
+)
+@pytest.mark.parametrize("kind", [AvroReader, AvroWriter])
+def test_an_invalid_schema_is_unfit(kind: Any, schema: Any) -> None:
+    with pytest.raises(UnfitError):
+        kind(document(schema))
+    with suppress(UnfitError):  # the writer's schema may have invalid defaults
+        AvroReader(document(record("string"))).reader_of(document(schema))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "found"),
+    [
+        ([KIND, "long"], "X", {"member0": "X", "member1": None}),
+        ([CREATED, "long"], {"id": "1"}, {"member0": {"id": "1"}, "member1": None}),
+        (["double", "string"], 1, {"member0": 1.0, "member1": None}),
+        ({"type": "int", "logicalType": "time-millis"}, 5, 5),
+        ({"type": "string", "logicalType": "uuid"}, "", ""),
+        (TIME, 0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_default_of_any_type_is_read(kind: Any, default: Any, found: Any) -> None:
+    schema = with_default(kind, default)
+    old = {**schema, "fields": [{"name": "b", "type": "int"}]}
+
+    rows, wrong = AvroReader(document(schema)).reader_of(document(old))(pa.array([b"\2"]))
+
+    assert (rows.to_pylist(), wrong) == ([{"a": found}], {})
+
+
+def test_a_huge_fixed_is_unfit() -> None:
+    huge = record({"type": "fixed", "name": "F", "size": 10**12})
+    with pytest.raises(UnfitError, match="more than 1048576 bytes"):
+        AvroReader(document(huge)).check(document(huge))
+
+
+def test_values_without_place_for_their_guards_are_read_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def join(values: pa.Array, guard: bytes) -> pa.Array:
+        if len(values) > 100:
+            raise pa.ArrowCapacityError("more than 2 GiB")
+        return join_bytes(values, guard)
+
+    monkeypatch.setattr(avro_batch, "join_bytes", join)
+    schema = record("int")
+
+    read = AvroReader(document(schema)).reader_of(document(schema))
+    found, wrong = read(pa.array([b"\2"] * GOOD))
+
+    assert (found.to_pylist(), wrong) == ([{"f0": 1}] * GOOD, {})
