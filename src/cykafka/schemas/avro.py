@@ -34,6 +34,7 @@ from cykafka.schemas.columns import (
     plain_lists,
     plain_type,
     read_each,
+    rebuilt,
     replace_types,
     with_nulls,
 )
@@ -63,13 +64,24 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+# Arrow's times are written as these, too, but such values are read as numbers.
+_WRITTEN = {
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", _UTC),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
 # Spark's times use microseconds.
 _WIDER = {
     pa.timestamp("ms", _UTC): pa.timestamp("us", _UTC),
     pa.timestamp("ms"): pa.timestamp("us"),
 }
-_NUMBERS_OF = {
-    kind: pa.int32() if kind == pa.date32() else pa.int64() for kind in _LOGICAL.values()
+_NUMBERS_OF = {kind: _PLAIN[name] for (name, _), kind in (_LOGICAL | _WRITTEN).items()}
+# Numbers with another logical type. Arrow casts no times to these types, which are used only here.
+_OTHER = {"int": pa.decimal256(10), "long": pa.decimal256(19)}
+_READ_AS = {
+    **{kind: _NUMBERS_OF[kind] for kind in _WRITTEN.values()},
+    **{kind: _PLAIN[name] for name, kind in _OTHER.items()},
 }
 # Unions that become one number in Spark.
 _NUMBERS = ({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64())
@@ -121,6 +133,8 @@ class _Types:
         The schema's named types.
     writers : dict, optional
         The named types of the schema that wrote the values.
+    is_for_writing : bool, default False
+        Return types to which Arrow can cast times of the right logical type only.
     has_plain_defaults : bool, default False
         Check the defaults, which are values for a schema without logical types.
     """
@@ -130,8 +144,10 @@ class _Types:
         named: dict[str, Any],
         writers: dict[str, Any] | None = None,
         *,
+        is_for_writing: bool = False,
         has_plain_defaults: bool = False,
     ) -> None:
+        self._is_for_writing = is_for_writing
         self._named = named
         self._writers = writers or {}
         self._fields = _Count()
@@ -180,6 +196,8 @@ class _Types:
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical], _same, _same
+        if self._is_for_writing and "logicalType" in schema and kind in _OTHER:
+            return _WRITTEN.get((kind, logical), _OTHER[kind]), _same, _same
         return self.of(kind, within) if kind not in _PLAIN else (_PLAIN[kind], _same, _same)
 
     def _record(
@@ -503,9 +521,10 @@ class AvroWriter:
     @_refusing()
     def __init__(self, document: Document) -> None:
         schema = AvroSchema(document.text, document.parts)
-        self._needed, _, self._change = _Types(schema.named).of(schema.schema)
+        types = _Types(schema.named, is_for_writing=True)
+        self._needed, _, self._change = types.of(schema.schema)
         self._made = replace_types(self._needed, {})
-        self.kind = replace_types(self._needed, _WIDER)
+        self.kind = replace_types(self._needed, _WIDER | _READ_AS)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
         _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
         self.name = schema.name or ""
@@ -531,8 +550,7 @@ class AvroWriter:
         present = values.drop_null() if values.null_count else values
 
         def convert(low: int, high: int) -> pa.Array:
-            options = pc.CastOptions(kind, allow_time_truncate=True)
-            return pc.cast(present[low:high], options=options).cast(numbers)
+            return rebuilt(present[low:high], kind, _cast).cast(numbers)
 
         def write_each(low: int, high: int, _error: BaseException | None = None) -> Rows:
             def convert_part(first: int, last: int) -> pa.Array:
@@ -592,4 +610,20 @@ def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", _of_both(given.value_type, known.value_type)))
     if pa.types.is_map(given) and pa.types.is_map(known):
         return pa.map_(known.key_type, _of_both(given.item_type, known.item_type))
-    return known
+    if pa.types.is_temporal(given):
+        return known
+    return _READ_AS.get(known, known)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast values of simple types. Raise ValueError if a number is too large for a float."""
+    if values.type == pa.uuid() and kind == pa.string():
+        return pa.array([value and str(value) for value in values.to_pylist()], kind)
+    found = pc.cast(values, options=pc.CastOptions(kind, allow_time_truncate=True))
+    if (
+        kind == pa.float32()
+        and pc.any(pc.is_inf(found)).as_py()
+        and pc.any(pc.and_(pc.is_inf(found), pc.is_finite(values.cast(pa.float64())))).as_py()
+    ):
+        raise ValueError("a number is too large for a float")
+    return found

@@ -12,6 +12,7 @@ from decimal import Decimal
 from time import process_time
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -433,3 +434,86 @@ def test_what_only_fastavro_reads_is_right_beside_a_bad_value(
     found, wrong = read(pa.array([payload, b"", payload]))
 
     assert (found.to_pylist(), list(wrong)) == ([{"f0": value}, None, {"f0": value}], [1])
+
+
+def written(kind: Any, values: pa.Array) -> tuple[list[bytes | None], dict[int, str]]:
+    """Return fields as a writer writes them."""
+    column = pa.StructArray.from_arrays([values], ["f0"])
+    writer = AvroWriter(document(record(kind)))
+    writer.check(column.type)
+    made, wrong = writer.write(column)
+    return made.to_pylist(), wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "values", "number"),
+    [
+        ("long", "timestamp-nanos", pa.array([5], pa.timestamp("s", "UTC")), 5 * 10**9),
+        ("long", "timestamp-nanos", pa.array([5], pa.timestamp("us")), 5000),
+        ("long", "timestamp-nanos", pa.array([1], pa.date32()), 86400 * 10**9),
+        ("long", "timestamp-nanos", pa.array([5]), 5),
+        ("long", "local-timestamp-nanos", pa.array([5], pa.timestamp("ms")), 5 * 10**6),
+        ("long", "local-timestamp-nanos", pa.array(["5"]), 5),
+        ("int", "time-millis", pa.array([5], pa.time32("s")), 5000),
+        ("int", "time-millis", pa.array([5999], pa.time64("us")), 5),
+        ("int", "time-millis", pa.array([5], pa.int64()), 5),
+        ("long", "time-micros", pa.array([5000], pa.time64("ns")), 5),
+        ("long", "time-micros", pa.array([5], pa.int8()), 5),
+        ("long", "other", pa.array([5], pa.int8()), 5),
+    ],
+)
+@pytest.mark.parametrize("place", ["field", "array", "optional"])
+def test_times_are_written_in_the_unit_of_the_logical_type(
+    kind: str, logical: str, values: pa.Array, number: int, place: str
+) -> None:
+    schema: Any = {"type": kind, "logicalType": logical}
+    expected = long(number)
+    if place == "array":
+        schema, expected = {"type": "array", "items": schema}, b"\2" + expected + b"\0"
+        values = pa.ListArray.from_arrays([0, 1], values)
+    elif place == "optional":
+        schema, expected = ["null", schema], b"\2" + expected
+    assert written(schema, values) == ([expected], {})
+
+
+def test_times_without_a_logical_type_are_numbers() -> None:
+    assert written("long", pa.array([5], pa.timestamp("s"))) == ([long(5)], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "values"),
+    [
+        ("long", "timestamp-weeks", pa.array([5], pa.timestamp("s"))),
+        ("long", "time-millis", pa.array([5], pa.time32("s"))),
+        ("int", "other", pa.array([5], pa.date32())),
+        ("long", "time-micros", pa.array([5], pa.duration("s"))),
+    ],
+)
+def test_times_of_another_logical_type_are_bad(kind: str, logical: str, values: pa.Array) -> None:
+    made, wrong = written({"type": kind, "logicalType": logical}, values)
+    assert made == [None]
+    assert "Unsupported cast" in wrong[0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0.5, 1e300, float("inf"), None]),
+        pa.array(["0.5", "1e300", "inf", None]),
+    ],
+)
+def test_a_number_that_is_too_large_for_a_float_is_bad(values: pa.Array) -> None:
+    made, wrong = written(["null", "float"], values)
+
+    infinite = encoded(["null", "float"], float("inf"))
+    assert made == [encoded(["null", "float"], 0.5), None, infinite, b"\0"]
+    assert wrong == {1: "it is of another type: a number is too large for a float"}
+
+
+def test_a_uuid_is_written_as_a_text() -> None:
+    kind = {"type": "string", "logicalType": "uuid"}
+    number = UUID(int=5)
+    values = pa.array([number.bytes, None], pa.uuid())
+    made, wrong = written(["null", kind], values)
+    assert (made, wrong) == ([b"\2\x48" + str(number).encode(), b"\0"], {})
+    assert written("bytes", values[:1]) == ([b"\x20" + number.bytes], {})
