@@ -7,8 +7,8 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -34,6 +34,7 @@ from cykafka.schemas.columns import (
     plain_lists,
     plain_type,
     read_each,
+    rebuilt,
     replace_types,
     with_nulls,
 )
@@ -63,13 +64,24 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+# Arrow's times are written as these, too, but such values are read as numbers.
+_WRITTEN = {
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", _UTC),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
 # Spark's times use microseconds.
 _WIDER = {
     pa.timestamp("ms", _UTC): pa.timestamp("us", _UTC),
     pa.timestamp("ms"): pa.timestamp("us"),
 }
-_NUMBERS_OF = {
-    kind: pa.int32() if kind == pa.date32() else pa.int64() for kind in _LOGICAL.values()
+_NUMBERS_OF = {kind: _PLAIN[name] for (name, _), kind in (_LOGICAL | _WRITTEN).items()}
+# Numbers with another logical type. Arrow casts no times to these types, which are used only here.
+_OTHER = {"int": pa.decimal256(10), "long": pa.decimal256(19)}
+_READ_AS = {
+    **{kind: _NUMBERS_OF[kind] for kind in _WRITTEN.values()},
+    **{kind: _PLAIN[name] for name, kind in _OTHER.items()},
 }
 # Unions that become one number in Spark.
 _NUMBERS = ({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64())
@@ -79,11 +91,24 @@ _SAMPLE = {"null": None, "boolean": True, "int": 0, "long": 2**40, "float": 0.5,
 _NAMED = ("record", "error", "enum", "fixed")
 # A record that uses the next one twice, and so on, has any number of fields.
 _MOST_FIELDS = 20_000
+# All `fixed` types of a schema together.
+_MOST_BYTES = 2**20
 # As many values are read or written one by one, where a batch fails.
 _FEW = 64
 
 # Converts a value that fastavro has read for pyarrow, or pyarrow's value for fastavro.
 _Change: TypeAlias = Callable[[Any], Any]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise UnfitError for any error that a schema causes."""
+    try:
+        yield
+    except UnfitError:
+        raise
+    except Exception as error:
+        raise UnfitError(f"it is not a usable Avro schema: {shorten_error(error)}") from error
 
 
 class _Count:
@@ -108,12 +133,25 @@ class _Types:
         The schema's named types.
     writers : dict, optional
         The named types of the schema that wrote the values.
+    is_for_writing : bool, default False
+        Return types to which Arrow can cast times of the right logical type only.
+    has_plain_defaults : bool, default False
+        Check the defaults, which are values for a schema without logical types.
     """
 
-    def __init__(self, named: dict[str, Any], writers: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        named: dict[str, Any],
+        writers: dict[str, Any] | None = None,
+        *,
+        is_for_writing: bool = False,
+        has_plain_defaults: bool = False,
+    ) -> None:
+        self._is_for_writing = is_for_writing
         self._named = named
         self._writers = writers or {}
         self._fields = _Count()
+        self._unchecked = set(named) if has_plain_defaults else set[str]()
         self.has_choice = False
 
     def of(
@@ -158,6 +196,8 @@ class _Types:
             return pa.decimal128(digits, schema.get("scale", 0)), _same, _same
         if (kind, logical) in _LOGICAL:
             return _LOGICAL[kind, logical], _same, _same
+        if self._is_for_writing and "logicalType" in schema and kind in _OTHER:
+            return _WRITTEN.get((kind, logical), _OTHER[kind]), _same, _same
         return self.of(kind, within) if kind not in _PLAIN else (_PLAIN[kind], _same, _same)
 
     def _record(
@@ -167,11 +207,15 @@ class _Types:
             raise UnfitError(f"{schema['name']} has no fields, which is not supported")
         fields, reads, writes = [], {}, {}
         wrote = {field["name"]: field["type"] for field in written}
+        is_unchecked = schema["name"] in self._unchecked
+        self._unchecked.discard(schema["name"])
         for field in schema["fields"]:
             name = field["name"]
             names = (name, *field.get("aliases", ()))
             found = next((wrote[name] for name in names if name in wrote), None)
             kind, read, write = self.of(field["type"], within, found)
+            if is_unchecked and "default" in field:
+                _array_of(field["default"], kind, read)
             fields.append(pa.field(name, kind, nullable="default" in field))
             if read is not _same:
                 reads[name] = read
@@ -245,22 +289,29 @@ class _Types:
         return kind, schema.get("name", kind)
 
 
+def _array_of(default: Any, kind: pa.DataType, read: _Change) -> pa.Array:
+    """Return a default as an array of one value."""
+    return pa.array([read(copy.deepcopy(default))], replace_types(kind, {}))
+
+
 def _branch(names: list[tuple[str, str]], value: Any) -> int:
     """Return the number of the branch that a fastavro value belongs to."""
     if isinstance(value, tuple):
         return next(number for number, (_, name) in enumerate(names) if name == value[0])
+    # Only a default of a named type comes without its name.
     kinds: dict[type, tuple[str, ...]] = {
         bool: ("boolean",),
         int: ("int", "long")
         if isinstance(value, int) and -(2**31) <= value < 2**31
         else ("long",),
         float: ("double", "float"),
-        str: ("string",),
+        str: ("string", "enum"),
         list: ("array",),
-        dict: ("map",),
+        dict: ("map", "record", "error"),
     }
     # A decimal belongs to bytes or, without a name, to a fixed.
-    for kind in (*kinds.get(type(value), ("bytes", "fixed")), "long", "int"):
+    found = kinds.get(type(value), ("bytes", "fixed"))
+    for kind in (*found, "long", "int", "double", "float"):
         for number, (branch, _) in enumerate(names):
             if branch == kind:
                 return number
@@ -314,6 +365,7 @@ class AvroReader:
         The type of the values that `reader_of` produces.
     """
 
+    @_refusing()
     def __init__(self, document: Document) -> None:
         self._typed = schema = AvroSchema(document.text, document.parts)
         types = _Types(schema.named)
@@ -321,9 +373,11 @@ class AvroReader:
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
+        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
 
+    @_refusing()
     def reader_of(self, document: Document) -> Callable[[pa.BinaryArray], Rows]:
         """Return a function that reads values written with a schema."""
         written = AvroSchema(document.text, document.parts, is_plain=True)
@@ -356,20 +410,41 @@ class AvroReader:
         except (SlowError, RecursionError):
             return read_slowly
 
-        def read(payloads: pa.BinaryArray) -> Rows:
+        def read_quickly(
+            payloads: pa.BinaryArray, each: Callable[[int, int, BaseException], Rows], least: int
+        ) -> Rows:
             read_batch = prepare(payloads)
             return by_halves(
                 len(payloads),
                 lambda low, high: read_batch(low, high).cast(self.kind),
-                lambda low, high, _: read_slowly(payloads[low:high]),
-                _FEW,
+                each,
+                least,
             )
 
-        return read
+        def read_few(payloads: pa.BinaryArray) -> Rows:
+            # fastavro also reads negative numbers of symbols and branches, and any int.
+            nothing, errors = read_slowly(payloads)
+            if len(errors) == len(payloads):
+                return nothing, errors
+            right = pa.array([row not in errors for row in range(len(payloads))])
+            rest = payloads.filter(right)
+
+            def read_one(low: int, high: int, error: BaseException) -> Rows:
+                if isinstance(error, SlowError):
+                    return read_slowly(rest[low:high])
+                return pa.nulls(1, self.kind), {0: f"{words}: {shorten_error(error)}"}
+
+            found, more = with_nulls(right, read_quickly(rest, read_one, 1))
+            return found, {**errors, **more}
+
+        return lambda payloads: read_quickly(
+            payloads, lambda low, high, _: read_few(payloads[low:high]), _FEW
+        )
 
     def _default(self, schema: Any, value: Any) -> Any:
         return _Types(self._schema.named).of(schema)[1](copy.deepcopy(value))
 
+    @_refusing()
     def check(self, document: Document) -> None:
         """Raise UnfitError if the reader cannot read values written with another schema."""
         written = AvroSchema(document.text, document.parts, is_plain=True)
@@ -392,6 +467,7 @@ class _Samples:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
         self._fields = _Count()
+        self._bytes = 0
 
     def of(self, schema: Any, within: tuple[str, ...] = ()) -> list[Any]:
         """Return values for a schema."""
@@ -426,6 +502,9 @@ class _Samples:
         if kind == "enum":
             return list(schema["symbols"])
         if kind == "fixed":
+            self._bytes += schema["size"]
+            if self._bytes > _MOST_BYTES:
+                raise UnfitError(f"its fixed types have more than {_MOST_BYTES} bytes")
             return [bytes(schema["size"])]
         return [_SAMPLE[kind]] if isinstance(kind, str) else self.of(kind, within)
 
@@ -441,12 +520,15 @@ class AvroWriter:
         The full name of the record.
     """
 
+    @_refusing()
     def __init__(self, document: Document) -> None:
         schema = AvroSchema(document.text, document.parts)
-        self._needed, _, self._change = _Types(schema.named).of(schema.schema)
+        types = _Types(schema.named, is_for_writing=True)
+        self._needed, _, self._change = types.of(schema.schema)
         self._made = replace_types(self._needed, {})
-        self.kind = replace_types(self._needed, _WIDER)
+        self.kind = replace_types(self._needed, _WIDER | _READ_AS)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
+        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
         self.name = schema.name or ""
         self._batch_writers: dict[pa.DataType, Callable[[pa.Array], pa.Array] | None] = {}
 
@@ -470,8 +552,7 @@ class AvroWriter:
         present = values.drop_null() if values.null_count else values
 
         def convert(low: int, high: int) -> pa.Array:
-            options = pc.CastOptions(kind, allow_time_truncate=True)
-            return pc.cast(present[low:high], options=options).cast(numbers)
+            return rebuilt(present[low:high], kind, _cast).cast(numbers)
 
         def write_each(low: int, high: int, _error: BaseException | None = None) -> Rows:
             def convert_part(first: int, last: int) -> pa.Array:
@@ -514,7 +595,7 @@ class AvroWriter:
 
     def _default(self, schema: Any, value: Any) -> pa.Array:
         kind, read, _ = _Types(self._schema.named).of(schema)
-        return pa.array([read(copy.deepcopy(value))], replace_types(kind, {}))
+        return _array_of(value, kind, read)
 
 
 def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:
@@ -531,4 +612,20 @@ def _of_both(given: pa.DataType, known: pa.DataType) -> pa.DataType:
         return pa.list_(pa.field("element", _of_both(given.value_type, known.value_type)))
     if pa.types.is_map(given) and pa.types.is_map(known):
         return pa.map_(known.key_type, _of_both(given.item_type, known.item_type))
-    return known
+    if pa.types.is_temporal(given):
+        return known
+    return _READ_AS.get(known, known)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast values of simple types. Raise ValueError if a number is too large for a float."""
+    if values.type == pa.uuid() and kind == pa.string():
+        return pa.array([value and str(value) for value in values.to_pylist()], kind)
+    found = pc.cast(values, options=pc.CastOptions(kind, allow_time_truncate=True))
+    if (
+        kind == pa.float32()
+        and pc.any(pc.is_inf(found)).as_py()
+        and pc.any(pc.and_(pc.is_inf(found), pc.is_finite(values.cast(pa.float64())))).as_py()
+    ):
+        raise ValueError("a number is too large for a float")
+    return found

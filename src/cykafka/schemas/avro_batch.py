@@ -60,7 +60,7 @@ _owner: list[int] = []
 
 
 class SlowError(Exception):
-    """A schema that only fastavro can read or write."""
+    """A schema or a value that only fastavro can read or write."""
 
 
 def batch_reader(
@@ -99,10 +99,9 @@ def batch_reader(
         raise SlowError(str(error)) from None
 
     def prepare(payloads: pa.BinaryArray) -> Callable[[int, int], pa.Array]:
-        guarded = join_bytes(payloads, _GUARD).to_pylist()
-
         def read(low: int, high: int) -> pa.Array:
-            part = guarded if high - low == len(guarded) else guarded[low:high]
+            # Values of almost 2 GiB have no place for the guards, but a part of them has.
+            part = join_bytes(payloads[low:high], _GUARD).to_pylist()
             batch = pyruhvro.deserialize_array(part, layout)
             if (batch.column(1).to_numpy().view(np.int64) != _GUARD_NUMBER).any():
                 raise ValueError("bytes follow a value")
@@ -187,6 +186,11 @@ def _last(name: str) -> str:
 
 def _is_optional(branches: list[Any]) -> bool:
     return len(branches) == 2 and "null" in branches and branches != ["null", "null"]
+
+
+def _is_choice(branches: list[Any], kind: pa.DataType) -> bool:
+    """Whether a union's type is a struct of its members."""
+    return bool(pa.types.is_struct(kind)) and sum(branch != "null" for branch in branches) > 1
 
 
 def _present(branches: list[Any]) -> Any:
@@ -302,7 +306,7 @@ class _Reading:
         return _struct(parts, fields=list(kind))
 
     def _union(self, written: list[Any], reads: list[Any], kind: pa.DataType) -> _Convert:
-        if not pa.types.is_struct(kind) or len(written) != len(reads):
+        if not _is_choice(reads, kind) or len(written) != len(reads):
             raise SlowError("a union that is read as another one")
         both = [resolved(branch, self._writers) for branch in written]
         types = [branch["type"] for branch in both]
@@ -367,7 +371,10 @@ def _list(item: _Convert, kind: pa.ListType | None = None) -> _Convert:
 def _map(item: _Convert, kind: pa.MapType) -> _Convert:
     def convert(values: pa.Array) -> pa.Array:
         values.keys.validate(full=True)  # whether they are UTF-8
-        check_keys(values)
+        try:
+            check_keys(values)
+        except ValueError as error:
+            raise SlowError(str(error)) from None
         return pa.MapArray.from_arrays(
             values.offsets, values.keys, item(values.items), kind, mask=_mask(values)
         )
@@ -423,7 +430,7 @@ def _to_decimals(values: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
     octets = np.frombuffer(data or b"", np.uint8)
     sizes = np.diff(places)
     if sizes.max(initial=0) > 16:
-        raise ValueError("a decimal has more than 16 bytes")
+        raise SlowError("a decimal has more than 16 bytes")
     numbers = np.zeros((len(values), 16), np.uint8)
     has = np.flatnonzero(sizes)
     numbers[has] = np.where(octets[places[has]] > 0x7F, 0xFF, 0)[:, None]
@@ -518,8 +525,8 @@ class _Writing:
         self, branches: list[Any], kind: pa.DataType
     ) -> tuple[Callable[[pa.Array], None], _Convert]:
         names = [resolved(branch, self._named)["type"] for branch in branches]
-        if not pa.types.is_struct(kind):
-            raise SlowError("a union of numbers")
+        if not _is_choice(branches, kind):
+            raise SlowError("a union of numbers or of one type")
         members = {
             f"member{at}": number
             for at, number in enumerate(at for at, name in enumerate(names) if name != "null")

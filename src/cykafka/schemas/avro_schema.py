@@ -84,6 +84,7 @@ class AvroSchema:
                 raw = json.loads(part)
                 if not is_shallow(raw, MOST_SCHEMA_LEVELS):
                     raise RecursionError
+                json.dumps(raw, ensure_ascii=False).encode()  # fails for half of a character
                 raw = without_logical_types(raw) if is_plain else raw
                 self.schema = fastavro.parse_schema(raw, named_schemas=self.named)
             if parts:  # fastavro's functions know only the names in their schema

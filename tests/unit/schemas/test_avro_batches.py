@@ -6,17 +6,21 @@ import copy
 import io
 import json
 import os
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
 from time import process_time
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pytest
 
+from cykafka.schemas import avro_batch
 from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.columns import join_bytes
 from cykafka.schemas.document import Document, UnfitError
 
 GOOD = 300  # more than are read one by one
@@ -63,6 +67,9 @@ INTS = {"type": "array", "items": "int"}
         (record(["null", "int"]), {"f0": 1}, b"\4\2"),
         (record(["null", "int", "string"]), {"f0": 1}, b"\6"),
         (record({"type": "enum", "name": "E", "symbols": ["A"]}), {"f0": "A"}, b"\2"),
+        (record({"type": "enum", "name": "E", "symbols": ["A"]}), {"f0": "A"}, b"\1"),
+        (record(["null", "int", "string"]), {"f0": 1}, b"\1\2a"),
+        (record(["null", "int"]), {"f0": 1}, b"\1\2"),
         (record(DECIMAL), {"f0": Decimal("12.34")}, long(3) + b"\1\0\0"),
         (record(DECIMAL), {"f0": Decimal("12.34")}, long(20) + b"\1" * 20),
         (record({"type": "int", "logicalType": "date"}), {"f0": 1}, long(2**40)),
@@ -315,3 +322,198 @@ def test_value_without_a_union_is_read_as_its_member_of_a_union(
             if item is not None
         }
     assert members == found
+
+
+@pytest.mark.parametrize("name", ["x", "member0"])
+@pytest.mark.parametrize("is_field", [True, False])
+def test_a_union_of_only_a_record_is_the_record(name: str, is_field: bool) -> None:
+    inner = {"type": "record", "name": "U", "fields": [{"name": name, "type": "long"}]}
+    schema: Any = record([inner]) if is_field else [inner]
+    value: Any = {"f0": {name: 7}} if is_field else {name: 7}
+    payload = encoded(copy.deepcopy(schema), value)
+
+    found, wrong = AvroReader(document(schema)).reader_of(document(schema))(pa.array([payload]))
+    made, bad = AvroWriter(document(schema)).write(found)
+
+    assert (found.to_pylist(), wrong) == ([value], {})
+    assert (made.to_pylist(), bad) == ([payload], {})
+
+
+def with_default(kind: Any, default: Any) -> Any:
+    return {**record(), "fields": [{"name": "a", "type": kind, "default": default}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        with_default("int", 2**40),
+        with_default(INTS, ["x"]),
+        with_default(record("int"), {"f0": "x"}),
+        with_default("string", "\ud800"),
+        with_default({"type": "map", "values": "int"}, {"\ud800": 1}),
+        {**record(), "fields": [{"name": "w\ud800", "type": "int"}]},
+        {"type": "enum", "name": "E", "symbols": ["a\ud800"]},
+        [["int", "null"], "string"],
+        record([["int", "null"], "string"]),
+        [{"type": ["int", "null"]}, "string"],
+    ],
+)
+@pytest.mark.parametrize("kind", [AvroReader, AvroWriter])
+def test_an_invalid_schema_is_unfit(kind: Any, schema: Any) -> None:
+    with pytest.raises(UnfitError):
+        kind(document(schema))
+    with suppress(UnfitError):  # the writer's schema may have invalid defaults
+        AvroReader(document(record("string"))).reader_of(document(schema))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "found"),
+    [
+        ([KIND, "long"], "X", {"member0": "X", "member1": None}),
+        ([CREATED, "long"], {"id": "1"}, {"member0": {"id": "1"}, "member1": None}),
+        (["double", "string"], 1, {"member0": 1.0, "member1": None}),
+        ({"type": "int", "logicalType": "time-millis"}, 5, 5),
+        ({"type": "string", "logicalType": "uuid"}, "", ""),
+        (TIME, 0, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_default_of_any_type_is_read(kind: Any, default: Any, found: Any) -> None:
+    schema = with_default(kind, default)
+    old = {**schema, "fields": [{"name": "b", "type": "int"}]}
+
+    rows, wrong = AvroReader(document(schema)).reader_of(document(old))(pa.array([b"\2"]))
+
+    assert (rows.to_pylist(), wrong) == ([{"a": found}], {})
+
+
+def test_a_huge_fixed_is_unfit() -> None:
+    huge = record({"type": "fixed", "name": "F", "size": 10**12})
+    with pytest.raises(UnfitError, match="more than 1048576 bytes"):
+        AvroReader(document(huge)).check(document(huge))
+
+
+def test_values_without_place_for_their_guards_are_read_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def join(values: pa.Array, guard: bytes) -> pa.Array:
+        if len(values) > 100:
+            raise pa.ArrowCapacityError("more than 2 GiB")
+        return join_bytes(values, guard)
+
+    monkeypatch.setattr(avro_batch, "join_bytes", join)
+    schema = record("int")
+
+    read = AvroReader(document(schema)).reader_of(document(schema))
+    found, wrong = read(pa.array([b"\2"] * GOOD))
+
+    assert (found.to_pylist(), wrong) == ([{"f0": 1}] * GOOD, {})
+
+
+def test_an_int_that_is_read_as_a_long_has_32_bits() -> None:
+    values = pa.array([long(2**31 - 1), long(2**31), long(-(2**31) - 1)])
+
+    read = AvroReader(document(record("long"))).reader_of(document(record("int")))
+    found, wrong = read(values)
+
+    assert (found.to_pylist(), list(wrong)) == ([{"f0": 2**31 - 1}, None, None], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "value"),
+    [
+        ({"type": "map", "values": "int"}, b"\4\2k\2\2k\4\0", [("k", 2)]),
+        (DECIMAL, long(20) + b"\0" * 19 + b"\1", Decimal("0.01")),
+    ],
+)
+def test_what_only_fastavro_reads_is_right_beside_a_bad_value(
+    kind: Any, payload: bytes, value: Any
+) -> None:
+    schema = record(kind)
+
+    read = AvroReader(document(schema)).reader_of(document(schema))
+    found, wrong = read(pa.array([payload, b"", payload]))
+
+    assert (found.to_pylist(), list(wrong)) == ([{"f0": value}, None, {"f0": value}], [1])
+
+
+def written(kind: Any, values: pa.Array) -> tuple[list[bytes | None], dict[int, str]]:
+    """Return fields as a writer writes them."""
+    column = pa.StructArray.from_arrays([values], ["f0"])
+    writer = AvroWriter(document(record(kind)))
+    writer.check(column.type)
+    made, wrong = writer.write(column)
+    return made.to_pylist(), wrong
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "values", "number"),
+    [
+        ("long", "timestamp-nanos", pa.array([5], pa.timestamp("s", "UTC")), 5 * 10**9),
+        ("long", "timestamp-nanos", pa.array([5], pa.timestamp("us")), 5000),
+        ("long", "timestamp-nanos", pa.array([1], pa.date32()), 86400 * 10**9),
+        ("long", "timestamp-nanos", pa.array([5]), 5),
+        ("long", "local-timestamp-nanos", pa.array([5], pa.timestamp("ms")), 5 * 10**6),
+        ("long", "local-timestamp-nanos", pa.array(["5"]), 5),
+        ("int", "time-millis", pa.array([5], pa.time32("s")), 5000),
+        ("int", "time-millis", pa.array([5999], pa.time64("us")), 5),
+        ("int", "time-millis", pa.array([5], pa.int64()), 5),
+        ("long", "time-micros", pa.array([5000], pa.time64("ns")), 5),
+        ("long", "time-micros", pa.array([5], pa.int8()), 5),
+        ("long", "other", pa.array([5], pa.int8()), 5),
+    ],
+)
+@pytest.mark.parametrize("place", ["field", "array", "optional"])
+def test_times_are_written_in_the_unit_of_the_logical_type(
+    kind: str, logical: str, values: pa.Array, number: int, place: str
+) -> None:
+    schema: Any = {"type": kind, "logicalType": logical}
+    expected = long(number)
+    if place == "array":
+        schema, expected = {"type": "array", "items": schema}, b"\2" + expected + b"\0"
+        values = pa.ListArray.from_arrays([0, 1], values)
+    elif place == "optional":
+        schema, expected = ["null", schema], b"\2" + expected
+    assert written(schema, values) == ([expected], {})
+
+
+def test_times_without_a_logical_type_are_numbers() -> None:
+    assert written("long", pa.array([5], pa.timestamp("s"))) == ([long(5)], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "values"),
+    [
+        ("long", "timestamp-weeks", pa.array([5], pa.timestamp("s"))),
+        ("long", "time-millis", pa.array([5], pa.time32("s"))),
+        ("int", "other", pa.array([5], pa.date32())),
+        ("long", "time-micros", pa.array([5], pa.duration("s"))),
+    ],
+)
+def test_times_of_another_logical_type_are_bad(kind: str, logical: str, values: pa.Array) -> None:
+    made, wrong = written({"type": kind, "logicalType": logical}, values)
+    assert made == [None]
+    assert "Unsupported cast" in wrong[0]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0.5, 1e300, float("inf"), None]),
+        pa.array(["0.5", "1e300", "inf", None]),
+    ],
+)
+def test_a_number_that_is_too_large_for_a_float_is_bad(values: pa.Array) -> None:
+    made, wrong = written(["null", "float"], values)
+
+    infinite = encoded(["null", "float"], float("inf"))
+    assert made == [encoded(["null", "float"], 0.5), None, infinite, b"\0"]
+    assert wrong == {1: "it is of another type: a number is too large for a float"}
+
+
+def test_a_uuid_is_written_as_a_text() -> None:
+    kind = {"type": "string", "logicalType": "uuid"}
+    number = UUID(int=5)
+    values = pa.array([number.bytes, None], pa.uuid())
+    made, wrong = written(["null", kind], values)
+    assert (made, wrong) == ([b"\2\x48" + str(number).encode(), b"\0"], {})
+    assert written("bytes", values[:1]) == ([b"\x20" + number.bytes], {})
