@@ -423,9 +423,7 @@ class AvroReader:
 
         def read_few(payloads: pa.BinaryArray) -> Rows:
             # fastavro also reads negative numbers of symbols and branches, and any int.
-            nothing, errors = read_slowly(payloads)
-            if len(errors) == len(payloads):
-                return nothing, errors
+            _, errors = read_slowly(payloads)
             right = pa.array([row not in errors for row in range(len(payloads))])
             rest = payloads.filter(right)
 
