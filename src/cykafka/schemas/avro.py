@@ -410,34 +410,16 @@ class AvroReader:
         except (SlowError, RecursionError):
             return read_slowly
 
-        def read_quickly(
-            payloads: pa.BinaryArray, each: Callable[[int, int, BaseException], Rows], least: int
-        ) -> Rows:
+        def read(payloads: pa.BinaryArray) -> Rows:
             read_batch = prepare(payloads)
             return by_halves(
                 len(payloads),
                 lambda low, high: read_batch(low, high).cast(self.kind),
-                each,
-                least,
+                lambda low, high, _: read_slowly(payloads[low:high]),
+                _FEW,
             )
 
-        def read_few(payloads: pa.BinaryArray) -> Rows:
-            # fastavro also reads negative numbers of symbols and branches, and any int.
-            _, errors = read_slowly(payloads)
-            right = pa.array([row not in errors for row in range(len(payloads))])
-            rest = payloads.filter(right)
-
-            def read_one(low: int, high: int, error: BaseException) -> Rows:
-                if isinstance(error, SlowError):
-                    return read_slowly(rest[low:high])
-                return pa.nulls(1, self.kind), {0: f"{words}: {shorten_error(error)}"}
-
-            found, more = with_nulls(right, read_quickly(rest, read_one, 1))
-            return found, {**errors, **more}
-
-        return lambda payloads: read_quickly(
-            payloads, lambda low, high, _: read_few(payloads[low:high]), _FEW
-        )
+        return read
 
     def _default(self, schema: Any, value: Any) -> Any:
         return _Types(self._schema.named).of(schema)[1](copy.deepcopy(value))

@@ -60,7 +60,7 @@ _owner: list[int] = []
 
 
 class SlowError(Exception):
-    """A schema or a value that only fastavro can read or write."""
+    """A schema that only fastavro can read or write."""
 
 
 def batch_reader(
@@ -371,10 +371,7 @@ def _list(item: _Convert, kind: pa.ListType | None = None) -> _Convert:
 def _map(item: _Convert, kind: pa.MapType) -> _Convert:
     def convert(values: pa.Array) -> pa.Array:
         values.keys.validate(full=True)  # whether they are UTF-8
-        try:
-            check_keys(values)
-        except ValueError as error:
-            raise SlowError(str(error)) from None
+        check_keys(values)
         return pa.MapArray.from_arrays(
             values.offsets, values.keys, item(values.items), kind, mask=_mask(values)
         )
@@ -430,7 +427,7 @@ def _to_decimals(values: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
     octets = np.frombuffer(data or b"", np.uint8)
     sizes = np.diff(places)
     if sizes.max(initial=0) > 16:
-        raise SlowError("a decimal has more than 16 bytes")
+        raise ValueError("a decimal has more than 16 bytes")
     numbers = np.zeros((len(values), 16), np.uint8)
     has = np.flatnonzero(sizes)
     numbers[has] = np.where(octets[places[has]] > 0x7F, 0xFF, 0)[:, None]
