@@ -88,7 +88,7 @@ def find(*words: bytes) -> Process | None:
 
 def python_workers(driver: Popen[Any]) -> list[Process]:
     """The Python workers of a driver's Spark: forks of its daemon, with its command line."""
-    daemons = {item.pid: item for item in family(driver) if b"pyspark.daemon" in item.command()}
+    daemons = {item.pid: item for item in family(driver) if b"spark.daemon" in item.command()}
     return [
         item
         for item in daemons.values()
