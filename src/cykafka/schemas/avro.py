@@ -394,6 +394,9 @@ class AvroReader:
                 return change(value_of(payload, 0))
             except EOFError:
                 raise ValueError("it ends early") from None
+            except fastavro.read.SchemaResolutionError:  # its text shows both parsed schemas
+                names = f"{written.name}, and the reader expects {self._schema.name}"
+                raise ValueError(f"the schemas do not fit: it is of {names}") from None
 
         def read_slowly(payloads: pa.BinaryArray) -> Rows:
             return read_each(payloads, read_value, self._made, self.kind, words)

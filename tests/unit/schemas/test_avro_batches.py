@@ -265,6 +265,17 @@ def test_a_fixed_decimal_may_become_a_plain_fixed() -> None:
         assert (list(found[0].as_py().values()), wrong) == (expected, {})
 
 
+def test_error_of_another_record_names_both() -> None:
+    other = {**record("int"), "name": "Other"}
+    other["fields"] = [{"name": "f0", "type": "string"}]
+
+    read = AvroReader(document(other)).reader_of(document(record("int")))
+    _, wrong = read(pa.array([b"\2"], pa.binary()))
+
+    words = "the schemas do not fit: it is of R, and the reader expects Other"
+    assert wrong == {0: f"the value does not fit the schema 7: {words}"}
+
+
 CREATED = {"type": "record", "name": "Created", "fields": [{"name": "id", "type": "string"}]}
 ENDED = {"type": "record", "name": "Ended", "fields": [{"name": "id", "type": "string"}]}
 KIND = {"type": "enum", "name": "Kind", "symbols": ["X", "Y"]}
