@@ -238,8 +238,8 @@ def is_same(found: Any, value: Any) -> bool:
     if isinstance(found, dict) and found and all(re.fullmatch(r"member\d+", k) for k in found):
         inner = [each for each in found.values() if each is not None]
         # fastavro does not say which branch it has read. Of int and a time that is a long, a batch
-        # guesses int for small numbers.
-        is_guessed = isinstance(value, date) and isinstance(inner[0], int)
+        # guesses int for small numbers; and a float before the time can read the long, too.
+        is_guessed = isinstance(value, date) and isinstance(inner[0], int | float)
         return len(inner) == 1 and (is_guessed or is_same(inner[0], value))
     if isinstance(value, datetime):
         return found == (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
