@@ -26,5 +26,7 @@ if HAS_READ_LIMITS:
 __all__: list[str] = []
 
 if __name__ == "__main__":
-    gc.freeze()  # collections would also copy the modules' pages
+    # As the documentation of gc recommends before a fork. Collections would also copy memory
+    # that the workers share.
+    gc.freeze()
     daemon.manager()

@@ -174,7 +174,7 @@ class WriteFiles:
         # The offset of a zone changes at whole minutes.
         naive = times.cast(pa.int64()).cast(pa.timestamp("us"))
         minutes = pc.floor_temporal(naive, unit="minute").dictionary_encode()
-        # The earliest minute wraps to a late time, which is no whole second.
+        # For the earliest times, Arrow's minute overflows to a time in the far future.
         whole = minutes.dictionary.cast(pa.timestamp("s"), safe=False)
         starts = whole.cast(pa.int64()).to_pylist()
         dates = [_local_date(seconds, zone) for seconds in starts]
