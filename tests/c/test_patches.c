@@ -213,6 +213,66 @@ static void commit_while_the_group_ends(void) {
         rd_kafka_destroy(rk);
 }
 
+/* -- 0042 */
+
+enum { NUMBERED = 1 };
+
+static _Thread_local int pauses;
+static int outdated;
+
+/* Blocks the pausing thread after its operation has a version. With the patch, the seek
+ * waits meanwhile, so there is no event to wait for. */
+static void block_pause(const rd_kafka_t *rk, int level, const char *fac,
+                        const char *text) {
+        const struct timespec half_a_second = {.tv_nsec = 500 * 1000 * 1000};
+
+        (void)rk, (void)level, (void)fac;
+        if (pauses && strstr(text, "new version barrier")) {
+                advance(NUMBERED);
+                nanosleep(&half_a_second, NULL);
+        } else if (strstr(text, "received outdated op")) {
+                outdated = 1;
+        }
+}
+
+struct pause {
+        rd_kafka_t *rk;
+        rd_kafka_topic_partition_list_t *partitions;
+};
+
+static void *pause_partitions(void *arg) {
+        const struct pause *pause = arg;
+
+        pauses = 1;
+        CHECK(!rd_kafka_pause_partitions(pause->rk, pause->partitions));
+        return NULL;
+}
+
+/* Operations of a partition are enqueued in the order of their versions. */
+static void seek_beside_a_pause(void) {
+        rd_kafka_conf_t *conf = rd_kafka_conf_new();
+        rd_kafka_topic_partition_list_t *partitions = rd_kafka_topic_partition_list_new(1);
+        pthread_t pausing;
+
+        progress = 0;
+        check_set(conf, "bootstrap.servers", "127.0.0.1:1");
+        check_set(conf, "group.id", "group");
+        check_set(conf, "debug", "topic");
+        rd_kafka_conf_set_log_cb(conf, block_pause);
+        rd_kafka_t *rk = check_client(RD_KAFKA_CONSUMER, conf);
+        struct pause pause = {rk, partitions};
+
+        rd_kafka_topic_partition_list_add(partitions, "topic", 0)->offset = 1;
+        CHECK(!rd_kafka_assign(rk, partitions));
+        CHECK(!pthread_create(&pausing, NULL, pause_partitions, &pause));
+        wait_for(NUMBERED);
+        rd_kafka_error_destroy(rd_kafka_seek_partitions(rk, partitions, WAIT_S * 1000));
+        CHECK(!pthread_join(pausing, NULL));
+        rd_kafka_topic_partition_list_destroy(partitions);
+        rd_kafka_destroy(rk);
+        CHECK(!outdated);
+}
+
 int main(void) {
         rd_kafka_t *host = check_client(RD_KAFKA_PRODUCER, NULL);
         rd_kafka_mock_cluster_t *cluster = rd_kafka_mock_cluster_new(host, 1);
@@ -222,6 +282,7 @@ int main(void) {
             rd_kafka_mock_cluster_bootstraps(cluster));
         rebootstrap_beside_a_metadata_answer(cluster);
         commit_while_the_group_ends();
+        seek_beside_a_pause();
         rd_kafka_mock_cluster_destroy(cluster);
         rd_kafka_destroy(host);
         return 0;

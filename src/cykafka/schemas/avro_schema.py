@@ -85,6 +85,7 @@ class AvroSchema:
                 if not is_shallow(raw, MOST_SCHEMA_LEVELS):
                     raise RecursionError
                 json.dumps(raw, ensure_ascii=False).encode()  # fails for half of a character
+                raw = _changed(raw, _null_as_name)
                 raw = without_logical_types(raw) if is_plain else raw
                 self.schema = fastavro.parse_schema(raw, named_schemas=self.named)
             if parts:  # fastavro's functions know only the names in their schema
@@ -334,21 +335,35 @@ def without_logical_types(schema: Any) -> Any:
 
     The reader's schema defines what a number means, as in Java. fastavro would use the writer's.
     """
+
+    def without(kept: dict[str, Any]) -> Any:
+        if kept.get("logicalType") != "decimal":
+            kept.pop("logicalType", None)
+        return kept["type"] if kept.keys() == {"type"} else kept
+
+    return _changed(schema, without)
+
+
+def _null_as_name(schema: dict[str, Any]) -> Any:
+    """Return ``null`` as its name, because unions look for that."""
+    return "null" if schema.get("type") == "null" else schema
+
+
+def _changed(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return a schema with each of its objects changed, the innermost first."""
     if isinstance(schema, list):
-        return [without_logical_types(branch) for branch in schema]
+        return [_changed(branch, change) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     kept = dict(schema)
-    if kept.get("logicalType") != "decimal":
-        kept.pop("logicalType", None)
     if "fields" in kept:
         kept["fields"] = [
-            {**field, "type": without_logical_types(field["type"])} for field in kept["fields"]
+            {**field, "type": _changed(field["type"], change)} for field in kept["fields"]
         ]
     for name in ("type", "items", "values"):
         if name in kept:
-            kept[name] = without_logical_types(kept[name])
-    return kept["type"] if kept.keys() == {"type"} else kept
+            kept[name] = _changed(kept[name], change)
+    return change(kept)
 
 
 def _last(name: str) -> str:

@@ -352,7 +352,7 @@ def _json(values: pa.Array, schema: Any) -> pa.StringArray:
         elements = _json(values.flatten(), schema.get("items"))
         text = _joined("[", _elements(values, elements), "]")
     else:
-        text = _json_plain(values)
+        text = _json_plain(values, schema.get("format"))
     return text if not values.null_count else pc.if_else(values.is_valid(), text, "null")
 
 
@@ -421,10 +421,16 @@ def _check_years(times: pa.Array) -> None:
         raise ValueError(f"a time is not between the years 1 and {_LAST_YEAR}")
 
 
-def _json_plain(values: pa.Array) -> pa.StringArray:
+def _json_plain(values: pa.Array, format: str | None) -> pa.StringArray:
     kind = values.type
+    if pa.types.is_date(kind) and format == "date-time":
+        kind = pa.timestamp("s", "UTC")
+        values = values.cast(pa.timestamp("s")).cast(kind)
     if pa.types.is_timestamp(kind):
-        zone = "Z" if kind.tz else ""
+        if format == "date":
+            raise UnfitError(f"the schema's format is date, and the column is {kind}: cast it")
+        # A date-time has a time zone.
+        zone = "Z" if kind.tz or format == "date-time" else ""
         times = values.cast(pa.timestamp(kind.unit, "UTC")) if kind.tz else values
         _check_years(times)
         return _joined('"', pc.strftime(times, f"%Y-%m-%dT%H:%M:%S{zone}"), '"')

@@ -142,13 +142,14 @@ class Transport:
         """
         text = _query(query or {})
         content = None if body is None else json.dumps(body).encode()
-        url, response, data = self._respond(method, path + text, content, is_urgent)
-        return self._parsed(f"{method} {url}{path}", response, data, parse)
+        url, response, data, sent = self._respond(method, path + text, content, is_urgent)
+        return self._parsed(f"{method} {url}{path}", response, data, parse, sent)
 
     def _respond(
         self, method: str, path: str, content: bytes | None, is_urgent: bool
-    ) -> tuple[str, urllib3.BaseHTTPResponse, bytes]:
-        """Return the URL of the first final response, the response, and its content."""
+    ) -> tuple[str, urllib3.BaseHTTPResponse, bytes, str]:
+        """Return the URL of the first final response, the response, its content, and the
+        credentials that were sent."""
         import urllib3
 
         self.check_open()
@@ -179,9 +180,9 @@ class Transport:
                     break
                 if response.status not in _RETRIABLE:
                     self._first = number
-                    return url, response, data
+                    return url, response, data, headers.get("Authorization", "")
         if failed is None:
-            return url, response, data
+            return url, response, data, headers.get("Authorization", "")
         if isinstance(failed, SchemaRegistryError):
             raise failed
         words = (
@@ -208,7 +209,7 @@ class Transport:
         return headers
 
     def _parsed(
-        self, request: str, response: Any, data: bytes, parse: Callable[[Any], _Parsed]
+        self, request: str, response: Any, data: bytes, parse: Callable[[Any], _Parsed], sent: str
     ) -> _Parsed:
         try:
             content = json.loads(data) if data else None
@@ -223,7 +224,7 @@ class Transport:
         given = content if isinstance(content, dict) else {}
         code = given.get("error_code")
         code = code if isinstance(code, int) else _UNKNOWN
-        message = str(given.get("message") or response.reason or "")
+        message = _without_credentials(str(given.get("message") or response.reason or ""), sent)
         words = f"{status} {message}".strip()
         # Without such a code the path may be wrong, which does not make records bad.
         if status == 404 and 40401 <= code <= 40499:
@@ -341,6 +342,17 @@ def _pool(proxy: str | None, settings: dict[str, Any]) -> urllib3.PoolManager:
 def _basic(user: str) -> str:
     """Return the header for ``USER:PASSWORD``. Bytes that are not UTF-8 stay as they were."""
     return f"Basic {base64.b64encode(user.encode(errors='surrogateescape')).decode()}"
+
+
+def _without_credentials(text: str, header: str) -> str:
+    """Return what a server responds without what it has from an Authorization header."""
+    kind, _, secret = header.partition(" ")
+    secrets = [secret]
+    if kind == "Basic":
+        secrets.append(base64.b64decode(secret).decode(errors="surrogateescape").partition(":")[2])
+    for known in filter(None, secrets):
+        text = text.replace(known, "***")
+    return text
 
 
 def _host(place: str) -> str:

@@ -106,6 +106,20 @@ def test_the_newest_schema_of_a_batch_reads_all_of_them(
     assert "it ends early" in errors[4] or "out of range" in errors[4]
 
 
+def test_null_may_be_an_object_of_the_schema(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    of = [{"type": "null", "note": 1}, "int"]
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": of}]}
+    number = registry.add("null-object-value", schema)
+    payloads: list[bytes | None] = [avro(number, schema, {"n": value}) for value in (1, None)]
+    table = decode_batch(client, batch(payloads))
+    assert table["error"].null_count == 2
+    assert table["n"].to_pylist() == [1, None]
+    made = client.encode_table("null-object", pa.table({"n": [1, None]}))
+    assert made["value"].to_pylist() == payloads
+
+
 def test_subject_needs_a_version(client: SchemaRegistryClient, orders: list[bytes | None]) -> None:
     with pytest.raises(ValueError, match="expected SUBJECT:VERSION, such as orders-value:latest"):
         decode_batch(client, batch(orders), schema="order-value")
@@ -1138,6 +1152,36 @@ def test_json_has_the_times_that_are_read_again(
     for wrong in (low - 1, high + 1):
         with pytest.raises(SerializationError, match=r"row 1 of 3 .*years 1 and 9999"):
             write([low, wrong, None], kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (pa.timestamp("s"), 1, "1970-01-01T00:00:01Z"),
+        (pa.date32(), 1, "1970-01-02T00:00:00Z"),
+        (pa.date64(), 86400000, "1970-01-02T00:00:00Z"),
+    ],
+    ids=str,
+)
+def test_json_has_a_time_zone_where_the_schema_has_one(
+    client: SchemaRegistryClient,
+    registry: SchemaRegistry,
+    kind: pa.DataType,
+    value: int,
+    text: str,
+) -> None:
+    schema = {"properties": {"v": {"type": "string", "format": "date-time"}}}
+    write = json_table_writer(client, registry, f"zone-{kind}", schema)
+    assert write([value, None], kind) == [{"v": text}, {}]
+
+
+def test_json_refuses_a_time_where_the_schema_has_a_date(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    schema = {"properties": {"v": {"type": "string", "format": "date"}}}
+    write = json_table_writer(client, registry, "time-of-date", schema)
+    with pytest.raises(UnfitError, match=r"format is date, and the column is timestamp\[s\]"):
+        write([1], pa.timestamp("s"))
 
 
 def test_json_of_null_does_not_depend_on_what_it_hides(

@@ -817,6 +817,28 @@ def test_unusable_responses_are_errors(status: int, content: bytes) -> None:
     assert (caught.value.http_status_code, caught.value.error_code) == (status, -1)
 
 
+@pytest.mark.parametrize(
+    ("options", "secrets"),
+    [
+        ({"bearer.auth.token": "t0ken"}, ["t0ken"]),
+        ({"basic.auth.user.info": "ada:pass-word"}, ["YWRhOnBhc3Mtd29yZA==", "pass-word"]),
+    ],
+)
+def test_credentials_that_a_server_repeats_are_in_no_message(
+    options: dict[str, str], secrets: list[str]
+) -> None:
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Any:
+        words = f"refused: {request.headers['Authorization']}, {secrets[-1]}"
+        return 401, {}, json.dumps({"error_code": 40101, "message": words}).encode()
+
+    with http_server(respond) as place:
+        client = SchemaRegistryClient({"url": f"http://{place}", **options})
+        with pytest.raises(SchemaRegistryError, match=r"refused: (Bearer|Basic) \*{3}") as caught:
+            client.get_subjects()
+    seen = f"{caught.value} {caught.value!r} {caught.value.error_message}"
+    assert not [secret for secret in secrets if secret in seen]
+
+
 def test_redirects_keep_the_password_to_the_registry() -> None:
     seen = []
 
