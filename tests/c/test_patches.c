@@ -251,7 +251,8 @@ static void *pause_partitions(void *arg) {
 /* Operations of a partition are enqueued in the order of their versions. */
 static void seek_beside_a_pause(void) {
         rd_kafka_conf_t *conf = rd_kafka_conf_new();
-        rd_kafka_topic_partition_list_t *partitions = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_t *partitions =
+            rd_kafka_topic_partition_list_new(1);
         pthread_t pausing;
 
         progress = 0;
