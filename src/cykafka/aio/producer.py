@@ -35,8 +35,7 @@ from cykafka._core.produce.publication import (
     undelivered,
 )
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._callbacks import adapt_callbacks
+from cykafka.aio._clients import AsyncWith, adapt_callbacks
 from cykafka.aio._waiting import deadline, perform, until
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.error import ClosedError
