@@ -31,10 +31,9 @@ from .._context import AnyContext, get_trace_id, to_context
 from .._errors import convert, deliver
 from .._log import Log
 from ._clients import Clients, not_open_error
-from ._one_by_one import OneByOne
 from ._outage import Outage
 from ._security import HiddenParams
-from ._session import Session
+from ._session import OneByOne, Session
 from ._settings import DEFAULT_GROUP, ConnectionSettings, parse_acks
 from ._topics import create_topic, delete_topic, ensure_topic, topic_ends, topic_names
 from .IKafkaMessageListener import IKafkaMessageListener

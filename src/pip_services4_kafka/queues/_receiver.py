@@ -29,8 +29,7 @@ from cykafka import (
 from cykafka.internal import EnvelopeError
 
 from .._errors import convert, describe
-from ..connect._one_by_one import MessageLoop
-from ..connect._session import Handler, Session
+from ..connect._session import Handler, MessageLoop, Session
 from ._commits import Commits, decode_ranges, encode_ranges
 from ._local_queue import BACKOFF, Backoff, LocalQueue
 from ._measures import Measures
