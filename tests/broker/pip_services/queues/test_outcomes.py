@@ -17,7 +17,7 @@ from pip_services_rig import Committed, Gate, Recorder, eventually
 from pip_services4_kafka.connect import _session
 from pip_services4_kafka.queues import KafkaMessageQueue
 from pip_services4_kafka.queues._listener import Listener
-from pip_services4_kafka.queues._sender import DeadLetters
+from pip_services4_kafka.queues._receiver import DeadLetters
 
 pytestmark = pytest.mark.ours
 
