@@ -11,7 +11,7 @@ from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
 from cykafka._core.client.leaving import Leaving
 from cykafka.aio._clients import AsyncWith
-from cykafka.aio._waiting import deadline, until
+from cykafka.aio._waiting import deadline, left_until, until
 
 log = logging.getLogger("cykafka")
 
@@ -50,21 +50,20 @@ class AsyncMember(AsyncWith):
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
         """Wait for something to read, and follow rebalances during the wait; see `until`."""
-        loop = asyncio.get_running_loop()
         end = deadline(timeout)
         while True:
             if self._is_rebalancing():
                 await self._follow()
-            left = self._poll_s if end is None else min(max(0.0, end - loop.time()), self._poll_s)
+            left = left_until(end)
             found = await until(
                 self._watch,
                 take,
                 lambda found: is_there(found) or self._is_rebalancing(),
-                left,
+                self._poll_s if left is None else min(left, self._poll_s),
             )
             if is_there(found):
                 return found
-            if end is not None and loop.time() >= end and not self._is_rebalancing():
+            if left_until(end) == 0 and not self._is_rebalancing():
                 return found
 
     def _end_leave(self, leaving: Leaving) -> bool:
@@ -104,13 +103,11 @@ class AsyncMember(AsyncWith):
             self._watch.wake_all()
 
     async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
-        loop = asyncio.get_running_loop()
         end = deadline(timeout)
         try:
             while True:
-                left = None if end is None else max(0.0, end - loop.time())
                 try:
-                    await self._wait(leaving.step, bool, left)
+                    await self._wait(leaving.step, bool, left_until(end))
                     break
                 except Exception as error:  # a callback raised; the leave continues
                     leaving.note(error)

@@ -24,7 +24,7 @@ from cykafka._core.share.consumer import commit, has_committed, next_message
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._clients import adapt_callback, adapt_callbacks
 from cykafka.aio._member import AsyncMember
-from cykafka.aio._waiting import deadline, perform, until
+from cykafka.aio._waiting import deadline, left_until, perform, until
 from cykafka.error import ClosedError, ConcurrentModificationException
 
 log = logging.getLogger("cykafka")
@@ -301,7 +301,6 @@ class AsyncShareConsumer(AsyncMember):
         bool
             Whether the consumer left its group in time.
         """
-        loop = asyncio.get_running_loop()
         end = deadline(timeout)
         try:
             await self._end_commit(timeout)
@@ -311,7 +310,7 @@ class AsyncShareConsumer(AsyncMember):
             except Exception as error:  # the cancellation takes precedence
                 log.warning("%r: a callback raised in close(): %r", self, error)
             raise
-        return await super().close(None if end is None else max(0.0, end - loop.time()))
+        return await super().close(left_until(end))
 
 
 def _log_failures(task: Commit) -> None:
