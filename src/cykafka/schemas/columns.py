@@ -248,10 +248,6 @@ _LISTS = (
 )
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
-    return any(is_list(kind) for is_list in _LISTS)
-
-
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with plain lists instead of other lists, and without dictionaries."""
     if pa.types.is_dictionary(kind):
@@ -260,7 +256,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([_plain_field(field) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if _is_any_list(kind):
+    if any(is_list(kind) for is_list in _LISTS):
         return pa.list_(_plain_field(kind.value_field))
     return kind
 
