@@ -579,7 +579,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         for session in sessions:
             session.stop(0)
         for session in sessions:
-            if not session.stop(max(0, deadline - time.monotonic())) and session.is_busy():
+            if not session.stop(max(0, deadline - time.monotonic())) and not session.is_mine():
                 text = (
                     f"The subscription to topic {session.topic} did not end within "
                     f"{timeout:g} s: the listener is still running, or brokers do not respond. "

@@ -123,7 +123,7 @@ class Session:
         self._make_consumer = make_consumer
         self._partitions = tuple(partitions)
         self._log = log
-        self._outage = outage
+        self.outage = outage
         self._consumer: Consumer | None = None
         self._assigned: frozenset[int] = frozenset()
         self._paused: frozenset[int] = frozenset()
@@ -168,10 +168,6 @@ class Session:
             finally:
                 self._waiting.remove(threading.get_ident())
         return not self._thread.is_alive()
-
-    def is_busy(self) -> bool:
-        """Whether the thread still runs and is not the calling thread."""
-        return self._thread.is_alive() and not self.is_mine()
 
     def is_mine(self) -> bool:
         """Whether the calling thread is the session's."""
@@ -239,14 +235,6 @@ class Session:
         except (KafkaException, RuntimeError) as error:
             text = f"topic {self.topic}: {doing} failed"
             raise convert(error, text, topic=self.topic, **details) from error
-
-    def is_cut_off(self) -> bool:
-        """Whether no broker responds at present, which the connection logs."""
-        return bool(self._outage)
-
-    def was_cut_off(self) -> bool:
-        """Whether no broker responds, or none did until a moment ago."""
-        return self._outage.is_recent()
 
     def places(self, partitions: Iterable[int]) -> list[TopicPartition]:
         """Return partitions of the topic as TopicPartitions."""
@@ -460,7 +448,7 @@ class Session:
 
     def _on_error(self, error: KafkaError) -> None:
         text = f"Subscription to topic {self.topic}: consumer error; the subscription continues"
-        self._outage.report(error, text)
+        self.outage.report(error, text)
         self._call(self._handler.failed, error)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:

@@ -300,7 +300,7 @@ class Receiver(Handler):
         if not self.local.partitions():  # not a group member until the next assignment
             self._joined.clear()
         text = f"{self._measures} lost partitions {partitions}"
-        if self.session is not None and self.session.was_cut_off():
+        if self.session is not None and self.session.outage.is_recent():
             self._log.debug("%s", text)
         else:
             self._log.warn(text)
@@ -408,7 +408,7 @@ class Receiver(Handler):
         until = time.monotonic() + _ROOM_S
         ended: dict[int, PartitionState] = {}
         while self._dead and self._dead_due <= time.monotonic() < until:
-            if session.is_cut_off():
+            if session.outage:
                 break
             message, reason, attempts = self._dead[0]
             number, offset = _place(message)
@@ -432,12 +432,6 @@ class Receiver(Handler):
     def _send_dead_letter(self, message: Message, reason: str, attempts: int) -> None:
         self._dead_letters.send(message, reason, attempts)
         self._measures.count("dead_letter_messages")
-
-    def _complete_or_log(self, message: Message) -> None:
-        try:
-            self.complete(message)
-        except ApplicationException as error:  # the next commit includes the message
-            self._log.error(f"{self._measures}: cannot commit", error)
 
     def polled(self) -> None:
         """Resume partitions, send dead letters, commit and write gauges."""
@@ -501,7 +495,10 @@ class Receiver(Handler):
                 f"{at}: sent a dead letter to {self._dead_letters} after {attempts} attempts: "
                 f"{reason[:200]}"
             )
-            self._complete_or_log(message)
+            try:
+                self.complete(message)
+            except ApplicationException as error:  # the next commit includes the message
+                self._log.error(f"{self._measures}: cannot commit", error)
 
     def receiver_failed(self, lease: Lease, index: int, error: Exception) -> None:
         """Retry a message whose receiver raised, or send a dead letter."""
