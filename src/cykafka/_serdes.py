@@ -8,11 +8,22 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.coroutines import is_coroutine
 from cykafka._steps import Steps, run
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # the defaults of type variables are for type checkers
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 CLUSTER_ID_S = 60.0
 
