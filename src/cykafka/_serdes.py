@@ -131,17 +131,12 @@ class Serdes:
         """Close all serdes that builders made; then raise the first error, if any."""
         run(self.closing("close"))
 
-    def close_quietly(self) -> None:
-        """Close, and log errors instead of raising: another exception is being raised."""
-        try:
-            self.close()
-        except Exception:
-            _log.warning("Failed to close a serializer", exc_info=True)
 
-
-def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
-    """Return a client's serdes, after calling the builders. Raise TypeError for a coroutine
-    function."""
+def open_serdes(
+    config: dict[str, Any], kind: str, start: Callable[[dict[str, Any]], None]
+) -> Serdes:
+    """Return a client's serdes, after calling the builders and then `start` with the client's
+    configuration. Raise TypeError for a coroutine function."""
     serdes = Serdes(config, kind)
     try:
         run(serdes.build())
@@ -152,8 +147,12 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
                     f"{field}.{kind}: {serde!r} is a coroutine function; only "
                     "AsyncSerializingProducer and AsyncDeserializingConsumer accept one"
                 )
+        start(serdes.config)
     except BaseException:
-        serdes.close_quietly()
+        try:
+            serdes.close()
+        except Exception:
+            _log.warning("Failed to close a serializer", exc_info=True)
         raise
     return serdes
 

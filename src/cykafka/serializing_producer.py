@@ -42,17 +42,11 @@ class SerializingProducer(Producer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = open_serdes(conf, "serializer")
-        try:
-            super().__init__(serdes.config)
-        except BaseException:
-            serdes.close_quietly()
-            raise
-        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
-        self._serdes = serdes
+        # super().__init__() refuses a second call: the first serdes then stay.
+        self._serdes = open_serdes(conf, "serializer", super().__init__)
         self._closed = False
         try:
-            serdes.offer_cluster_id(self)
+            self._serdes.offer_cluster_id(self)
         except BaseException:
             self.close()
             raise
