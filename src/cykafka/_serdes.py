@@ -8,11 +8,22 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.coroutines import is_coroutine
 from cykafka._steps import Steps, run
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # the defaults of type variables are for type checkers
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 CLUSTER_ID_S = 60.0
 
@@ -120,17 +131,12 @@ class Serdes:
         """Close all serdes that builders made; then raise the first error, if any."""
         run(self.closing("close"))
 
-    def close_quietly(self) -> None:
-        """Close, and log errors instead of raising: another exception is being raised."""
-        try:
-            self.close()
-        except Exception:
-            _log.warning("Failed to close a serializer", exc_info=True)
 
-
-def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
-    """Return a client's serdes, after calling the builders. Raise TypeError for a coroutine
-    function."""
+def open_serdes(
+    config: dict[str, Any], kind: str, start: Callable[[dict[str, Any]], None]
+) -> Serdes:
+    """Return a client's serdes, after calling the builders and then `start` with the client's
+    configuration. Raise TypeError for a coroutine function."""
     serdes = Serdes(config, kind)
     try:
         run(serdes.build())
@@ -141,8 +147,12 @@ def open_serdes(config: dict[str, Any], kind: str) -> Serdes:
                     f"{field}.{kind}: {serde!r} is a coroutine function; only "
                     "AsyncSerializingProducer and AsyncDeserializingConsumer accept one"
                 )
+        start(serdes.config)
     except BaseException:
-        serdes.close_quietly()
+        try:
+            serdes.close()
+        except Exception:
+            _log.warning("Failed to close a serializer", exc_info=True)
         raise
     return serdes
 

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import Any, Generic, NoReturn, overload
 
 from cykafka._core.batch import MessageBatch
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.consume.consumer import Consumer
-from cykafka._serdes import open_serdes
+from cykafka._serdes import K, V, open_serdes
 from cykafka.error import ConsumeError, KeyDeserializationError, ValueDeserializationError
 from cykafka.serialization import MessageField, SerializationContext
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=Any)
-    V = TypeVar("V", default=Any)
-else:  # the defaults of type variables are for type checkers
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 __all__ = ["DeserializingConsumer"]
 
@@ -46,16 +35,10 @@ class DeserializingConsumer(Consumer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = open_serdes(conf, "deserializer")
+        # super().__init__() refuses a second call: the first serdes then stay.
+        self._serdes = open_serdes(conf, "deserializer", super().__init__)
         try:
-            super().__init__(serdes.config)
-        except BaseException:
-            serdes.close_quietly()
-            raise
-        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
-        self._serdes = serdes
-        try:
-            serdes.offer_cluster_id(self)
+            self._serdes.offer_cluster_id(self)
         except BaseException:
             self.close()
             raise

@@ -40,17 +40,11 @@ class DeserializingShareConsumer(ShareConsumer):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = open_serdes(conf, "deserializer")
-        try:
-            super().__init__(serdes.config)
-        except BaseException:
-            serdes.close_quietly()
-            raise
-        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
-        self._serdes = serdes
+        # super().__init__() refuses a second call: the first serdes then stay.
+        self._serdes = open_serdes(conf, "deserializer", super().__init__)
         self._deserializes = True
         try:
-            serdes.offer_cluster_id(self)
+            self._serdes.offer_cluster_id(self)
         except BaseException:
             self.close()
             raise

@@ -5,25 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from cykafka._core.produce.producer import Producer
-from cykafka._serdes import open_serdes
+from cykafka._serdes import K, V, open_serdes
 from cykafka.error import ClosedError, KeySerializationError, ValueSerializationError
 from cykafka.serialization import Headers, MessageField, SerializationContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from typing_extensions import TypeVar
-
     from cykafka._core.common.errors import KafkaError
     from cykafka._core.common.message import Message
-
-    K = TypeVar("K", default=Any)
-    V = TypeVar("V", default=Any)
-else:  # the defaults of type variables are for type checkers
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 __all__ = ["SerializingProducer"]
 
@@ -52,17 +42,11 @@ class SerializingProducer(Producer, Generic[K, V]):
     """
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        serdes = open_serdes(conf, "serializer")
-        try:
-            super().__init__(serdes.config)
-        except BaseException:
-            serdes.close_quietly()
-            raise
-        # Set after super().__init__(), which refuses a second call: the first serdes then stay.
-        self._serdes = serdes
+        # super().__init__() refuses a second call: the first serdes then stay.
+        self._serdes = open_serdes(conf, "serializer", super().__init__)
         self._closed = False
         try:
-            serdes.offer_cluster_id(self)
+            self._serdes.offer_cluster_id(self)
         except BaseException:
             self.close()
             raise

@@ -52,7 +52,6 @@ from cykafka._core.model.topic import (
 )
 from cykafka.admin._cluster import ClusterRequests as _ClusterRequests
 from cykafka.admin._groups import GroupRequests as _GroupRequests
-from cykafka.admin._partitions import PartitionRequests as _PartitionRequests
 from cykafka.admin._topics import TopicRequests as _TopicRequests
 
 CONFIG_SOURCE_UNKNOWN_CONFIG = ConfigSource.UNKNOWN_CONFIG.value
@@ -70,12 +69,7 @@ RESOURCE_BROKER = ResourceType.BROKER.value
 RESOURCE_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID.value
 
 
-class AdminClient(
-    _TopicRequests,
-    _PartitionRequests,
-    _GroupRequests,
-    _ClusterRequests,
-):
+class AdminClient(_TopicRequests, _GroupRequests, _ClusterRequests):
     """Administers topics, partitions, configurations, access rules, groups and users.
 
     Most methods return at once: a ``concurrent.futures.Future``, or a dict with one future per

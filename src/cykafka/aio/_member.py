@@ -10,8 +10,8 @@ from typing import TypeVar
 from cykafka._core.client.event_loop import Watch
 from cykafka._core.client.handle import Handle
 from cykafka._core.client.leaving import Leaving
-from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._waiting import deadline, until
+from cykafka.aio._clients import AsyncWith
+from cykafka.aio._waiting import deadline, left_until, until
 
 log = logging.getLogger("cykafka")
 
@@ -26,21 +26,45 @@ class AsyncMember(AsyncWith):
     _consumer : Consumer or ShareConsumer
     _watch : Watch
         The consumer's watch, which stays.
+    _poll_s : float
+        The longest time between two polls, s.
     """
 
     _consumer: Handle
     _watch: Watch
+    _poll_s: float
     _is_closing = False
     # The leave that close() started, and close()'s loop.
     _leaving: tuple[Leaving, asyncio.AbstractEventLoop] | None = None
     # Whether the consumer has left its group in time, once it is closed.
     _has_left: bool | None = None
 
+    def _is_rebalancing(self) -> bool:
+        """Whether the program's rebalance callbacks wait or run."""
+        return False
+
+    async def _follow(self) -> None:
+        """Wait until the rebalance callbacks have ended."""
+
     async def _wait(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
     ) -> Found:
-        """Call `take` until `is_there` accepts a result; see `until`. Run callbacks meanwhile."""
-        raise NotImplementedError
+        """Wait for something to read, and follow rebalances during the wait; see `until`."""
+        end = deadline(timeout)
+        while True:
+            if self._is_rebalancing():
+                await self._follow()
+            left = left_until(end)
+            found = await until(
+                self._watch,
+                take,
+                lambda found: is_there(found) or self._is_rebalancing(),
+                self._poll_s if left is None else min(left, self._poll_s),
+            )
+            if is_there(found):
+                return found
+            if left_until(end) == 0 and not self._is_rebalancing():
+                return found
 
     def _end_leave(self, leaving: Leaving) -> bool:
         """Close the consumer at once. Return whether it has left its group in time."""
@@ -79,13 +103,11 @@ class AsyncMember(AsyncWith):
             self._watch.wake_all()
 
     async def _leave(self, leaving: Leaving, timeout: float | None) -> bool:
-        loop = asyncio.get_running_loop()
         end = deadline(timeout)
         try:
             while True:
-                left = None if end is None else max(0.0, end - loop.time())
                 try:
-                    await self._wait(leaving.step, bool, left)
+                    await self._wait(leaving.step, bool, left_until(end))
                     break
                 except Exception as error:  # a callback raised; the leave continues
                     leaving.note(error)

@@ -30,6 +30,11 @@ def deadline(timeout: float | None) -> float | None:
     return get_running_loop().time() + timeout
 
 
+def left_until(end: float | None) -> float | None:
+    """Return the seconds until a deadline, or None without a deadline."""
+    return None if end is None else max(0.0, end - get_running_loop().time())
+
+
 class Waker:
     """Ends a coroutine's sleep, from any thread.
 

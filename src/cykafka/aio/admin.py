@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, T
 from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka.admin import AdminClient, ClusterMetadata, UserScramCredentialsDescription
-from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._callbacks import adapt_callbacks
+from cykafka.aio._clients import AsyncWith, adapt_callbacks
 from cykafka.aio._waiting import perform
 
 # Type checkers see another base: an AdminClient's methods return futures of concurrent.futures.

@@ -8,9 +8,8 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from cykafka import Message, MessageBatch, TopicPartition
-from cykafka._core.common.coroutines import is_coroutine
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._async_with import AsyncWith
+from cykafka.aio._clients import AsyncWith
 from cykafka.aio.consumer import AsyncConsumer, OnRebalance
 from cykafka.aio.producer import AsyncProducer
 
@@ -185,29 +184,7 @@ class AIOConsumer(_Client):
         on_lost: OnRebalance | None = None,
     ) -> None:
         """Join the group. The callbacks may be coroutine functions; they get this consumer."""
-
-        self._async.subscribe(
-            topics,
-            **{
-                name: self._with_self(callback)
-                for name, callback in (
-                    ("on_assign", on_assign),
-                    ("on_revoke", on_revoke),
-                    ("on_lost", on_lost),
-                )
-            },
-        )
-
-    def _with_self(self, callback: Any) -> Any:
-        if not callable(callback):
-            return callback
-        if is_coroutine(callback):
-
-            async def run(_: AsyncConsumer, partitions: list[TopicPartition]) -> None:
-                await callback(self, partitions)
-
-            return run
-        return lambda _, partitions: callback(self, partitions)
+        self._async._subscribe(self, topics, on_assign, on_revoke, on_lost)
 
     async def unsubscribe(self) -> None:
         """Leave the group's topics."""

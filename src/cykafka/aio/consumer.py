@@ -27,9 +27,9 @@ from cykafka._core.consume.lag import watermarks
 from cykafka._core.consume.membership import Later, Rebalance
 from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapt_callbacks
+from cykafka.aio._clients import adapt_callbacks
 from cykafka.aio._member import AsyncMember
-from cykafka.aio._waiting import deadline, perform, until
+from cykafka.aio._waiting import perform, until
 from cykafka.error import ClosedError
 
 # After this many immediately available messages in a row, let the loop's other tasks run.
@@ -99,19 +99,19 @@ class AsyncConsumer(AsyncMember):
             group waits for a coroutine to end, so ``on_revoke`` may await a commit. Until then the
             consumer returns no messages, and the callback cannot wait for messages.
         """
-        self._consumer.subscribe(
-            list(topics),
-            on_assign=self._listener(on_assign),
-            on_revoke=self._listener(on_revoke),
-            on_lost=self._listener(on_lost),
-        )
+        self._subscribe(self, topics, on_assign, on_revoke, on_lost)
 
-    def _listener(self, callback: OnRebalance | None) -> Any:
+    def _subscribe(self, owner: object, topics: Sequence[str], *callbacks: Any) -> None:
+        """Join the group. The callbacks get `owner`."""
+        assigned, revoked, lost = (self._listener(callback, owner) for callback in callbacks)
+        self._consumer.subscribe(list(topics), on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def _listener(self, callback: Any, owner: object) -> Any:
         if not callable(callback):
             return callback  # Consumer refuses it
         if is_coroutine(callback):
-            return Later(partial(self._take_rebalance, callback))
-        return lambda _, partitions: callback(self, partitions)
+            return Later(partial(self._take_rebalance, partial(callback, owner)))
+        return lambda _, partitions: callback(owner, partitions)
 
     def _take_rebalance(
         self, callback: Callable[..., Coroutine[Any, Any, Any]], rebalance: Rebalance
@@ -120,7 +120,6 @@ class AsyncConsumer(AsyncMember):
         self._watch.wake_all()  # the task that must follow the rebalance may wait in another call
 
     async def _follow(self) -> None:
-        """Wait until the rebalance callbacks have ended."""
         if self._following is not None and self._following.get_loop().is_closed():
             # The callback never ends, so complete the rebalance without it.
             self._following = None
@@ -146,7 +145,7 @@ class AsyncConsumer(AsyncMember):
             self._current = rebalance
             try:
                 try:
-                    await callback(self, rebalance.partitions)
+                    await callback(rebalance.partitions)
                 finally:
                     rebalance.finish()
             except Exception as error:
@@ -228,7 +227,7 @@ class AsyncConsumer(AsyncMember):
                 self._in_a_row += 1
                 return message
         self._in_a_row = 0
-        return await self._wait_in_line(lambda: self._poll(), _is_message, timeout)
+        return await self._wait_in_line(lambda: self._poll(), lambda _: True, timeout)
 
     async def _wait_in_line(
         self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
@@ -253,27 +252,6 @@ class AsyncConsumer(AsyncMember):
             if line:
                 self._watch.wake_all()
         return take() if found is None else found
-
-    async def _wait(
-        self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
-    ) -> Found:
-        """Wait for something to read, and follow rebalances during the wait."""
-        loop = asyncio.get_running_loop()
-        end = deadline(timeout)
-        while True:
-            if self._is_rebalancing():
-                await self._follow()
-            left = self._poll_s if end is None else min(max(0.0, end - loop.time()), self._poll_s)
-            found = await until(
-                self._watch,
-                take,
-                lambda found: is_there(found) or self._is_rebalancing(),
-                left,
-            )
-            if is_there(found):
-                return found
-            if end is not None and loop.time() >= end and not self._is_rebalancing():
-                return found
 
     async def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[Message]:
         """Wait for a message, and return the available messages, at most `num_messages`.
@@ -326,7 +304,9 @@ class AsyncConsumer(AsyncMember):
             Empty if the timeout expires. Events and errors are in ``batch.errors``.
         """
         return await self._read(
-            partial(self._consumer.consume_batch, max_messages, 0), _has_any, timeout
+            partial(self._consumer.consume_batch, max_messages, 0),
+            lambda batch: bool(batch or batch.errors),
+            timeout,
         )
 
     async def _read(
@@ -388,9 +368,11 @@ class AsyncConsumer(AsyncMember):
                     raise
                 raise StopAsyncIteration from None
             assert message is not None
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 return message
-            _raise_error(message)
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
 
     # -- offsets
 
@@ -568,17 +550,3 @@ class _Batches:
 
 def _listed(partitions: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
     return None if partitions is None else list(partitions)
-
-
-def _is_message(found: object) -> bool:
-    return found is not None  # an empty message is also a message
-
-
-def _has_any(batch: MessageBatch) -> bool:
-    return bool(batch) or bool(batch.errors)
-
-
-def _raise_error(message: Message) -> None:
-    error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from asyncio import (
     AbstractEventLoop,
     CancelledError,
@@ -35,9 +34,8 @@ from cykafka._core.produce.publication import (
     undelivered,
 )
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._async_with import AsyncWith
-from cykafka.aio._callbacks import adapt_callbacks
-from cykafka.aio._waiting import deadline, perform, until
+from cykafka.aio._clients import AsyncWith, adapt_callbacks
+from cykafka.aio._waiting import deadline, left_until, perform, until
 from cykafka.aio.consumer import AsyncConsumer
 from cykafka.error import ClosedError
 
@@ -222,14 +220,11 @@ class AsyncProducer(RecordSender, AsyncWith):
         return 0
 
     async def _flush(self, timeout: float | None) -> int:
-        loop = get_running_loop()
         end = deadline(timeout)
         while True:
-            left = None if end is None else max(0.0, end - loop.time())
-            await perform(flush(self._producer, left))
+            await perform(flush(self._producer, left_until(end)))
             self._futures.queue_waiting()  # the call has made room
-            left = None if end is None else max(0.0, end - loop.time())
-            if len(self) == 0 or left == 0:
+            if len(self) == 0 or left_until(end) == 0:
                 return len(self)
 
     async def serve(self, timeout: float | None = None) -> int:
@@ -309,10 +304,10 @@ class AsyncProducer(RecordSender, AsyncWith):
 
         A canceled commit may continue: repeat the call to resume it.
         """
-        end = _deadline_of(timeout)
+        end = deadline(timeout)
         await self._queued(timeout)
         await self._repeatable(
-            "commit", self._transactions.commit(self._producer, _ms(_left_of(end)), False)
+            "commit", self._transactions.commit(self._producer, _ms(left_until(end)), False)
         )
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
@@ -429,11 +424,11 @@ class AsyncProducer(RecordSender, AsyncWith):
 
     async def _end(self, timeout: float | None) -> bool:
         """End an open transaction and wait. Return whether all records have an outcome."""
-        end = _deadline_of(timeout)
+        end = deadline(timeout)
         self._futures.expect_abort(True)
         if not await perform(end_transaction(self._producer, timeout)):
             self._futures.expect_abort(False)
-        await self._flush(_left_of(end))
+        await self._flush(left_until(end))
         return not self._futures.waiting and undelivered(self._producer) == 0
 
     async def _fail_remaining(self) -> None:
@@ -507,16 +502,6 @@ class Transaction:
         else:
             self._owner._futures.refuse_waiting(KafkaError._PURGE_QUEUE)
         await perform(self._block.end(exc_value, False))
-
-
-def _deadline_of(timeout: float | None) -> float | None:
-    """Return the deadline for a timeout, or None without a timeout."""
-    return None if timeout is None or timeout < 0 else time.monotonic() + timeout
-
-
-def _left_of(end: float | None) -> float | None:
-    """Return the seconds until a deadline, or None without a deadline."""
-    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _ms(timeout: float | None) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Generator
 from contextlib import suppress
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import Any, Generic, Self
 
 from cykafka import KafkaException, Message, TopicPartition
 from cykafka._core.consume.consumer import available
-from cykafka._serdes import CLUSTER_ID_S, Serdes
+from cykafka._serdes import CLUSTER_ID_S, K, Serdes, V
 from cykafka._steps import arun
 from cykafka.aio.confluent import AIOConsumer, AIOProducer, _Client
 from cykafka.error import (
@@ -26,17 +26,6 @@ from cykafka.error import (
     ValueSerializationError,
 )
 from cykafka.serialization import Headers, MessageField, SerializationContext
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    K = TypeVar("K", default=Any)
-    V = TypeVar("V", default=Any)
-else:  # the defaults of type variables are for type checkers
-    from typing import TypeVar
-
-    K = TypeVar("K")
-    V = TypeVar("V")
 
 _log = logging.getLogger("cykafka")
 

@@ -22,15 +22,12 @@ from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka._core.share.consumer import commit, has_committed, next_message
 from cykafka.admin import ClusterMetadata
-from cykafka.aio._callbacks import adapt_callback, adapt_callbacks
+from cykafka.aio._clients import adapt_callback, adapt_callbacks
 from cykafka.aio._member import AsyncMember
-from cykafka.aio._waiting import deadline, perform, until
+from cykafka.aio._waiting import deadline, left_until, perform, until
 from cykafka.error import ClosedError, ConcurrentModificationException
 
 log = logging.getLogger("cykafka")
-
-# librdkafka runs a share consumer's callbacks only in its poll, and does not signal them.
-_SLICE_S = 0.1
 
 Found = TypeVar("Found")
 OnAcknowledged = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
@@ -57,6 +54,8 @@ class AsyncShareConsumer(AsyncMember):
     """
 
     _consumer: ShareConsumer
+    # librdkafka runs a share consumer's callbacks only in its poll, and does not signal them.
+    _poll_s = 0.1
 
     def __init__(self, config: dict[str, Any] | None = None, /, **kwargs: Any) -> None:
         self._consumer = ShareConsumer(adapt_callbacks(config, kwargs))
@@ -207,17 +206,6 @@ class AsyncShareConsumer(AsyncMember):
         if not self._is_idle():
             raise ConcurrentModificationException("a commit of this share consumer is in progress")
 
-    async def _wait(
-        self, take: Callable[[], Found], is_there: Callable[[Found], object], timeout: float | None
-    ) -> Found:
-        loop = asyncio.get_running_loop()
-        end = deadline(timeout)
-        while True:
-            left = _SLICE_S if end is None else min(max(0.0, end - loop.time()), _SLICE_S)
-            found = await until(self._watch, take, is_there, left)
-            if is_there(found) or (end is not None and loop.time() >= end):
-                return found
-
     # -- acknowledgements
 
     def acknowledge(
@@ -313,7 +301,6 @@ class AsyncShareConsumer(AsyncMember):
         bool
             Whether the consumer left its group in time.
         """
-        loop = asyncio.get_running_loop()
         end = deadline(timeout)
         try:
             await self._end_commit(timeout)
@@ -323,7 +310,7 @@ class AsyncShareConsumer(AsyncMember):
             except Exception as error:  # the cancellation takes precedence
                 log.warning("%r: a callback raised in close(): %r", self, error)
             raise
-        return await super().close(None if end is None else max(0.0, end - loop.time()))
+        return await super().close(left_until(end))
 
 
 def _log_failures(task: Commit) -> None:

@@ -28,8 +28,6 @@ from cykafka.schemas.rules import READING, WRITING
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
-__all__ = ["decode_batch", "encode_table"]
-
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
 
@@ -97,7 +95,8 @@ def decode_batch(
     table = pa.table(batch)
     values, errors = _decoded(client, batch, table["value"], "value", value, schema)
     keys, key_errors = _decoded(client, batch, table["key"], "key", key or "bytes", key_schema)
-    errors = _both(errors, key_errors)
+    if key_errors.null_count < len(key_errors):
+        errors = pc.coalesce(errors, key_errors)
     columns: dict[str, Any] = {name: table[name] for name in _PLACES}
     columns["key"] = keys
     if pa.types.is_struct(values.type) and value not in ("string", "bytes"):
@@ -119,10 +118,6 @@ def decode_batch(
     if dropped:
         found = found.filter(errors.is_null())
     return found.replace_schema_metadata({"dropped": str(dropped)}) if mode == "DROP" else found
-
-
-def _both(errors: pa.Array, others: pa.Array) -> pa.Array:
-    return errors if others.null_count == len(others) else pc.coalesce(errors, others)
 
 
 def _decoded(

@@ -25,8 +25,6 @@ from cykafka.schemas.subjects import (
 )
 from cykafka.serialization import MessageField, SerializationContext
 
-__all__ = ["Decoder", "Encoder"]
-
 
 @dataclass(frozen=True)
 class Decoder:

@@ -16,28 +16,6 @@ from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import ID_BYTES
 
-__all__ = [
-    "NO_ID",
-    "NULL",
-    "Results",
-    "Rows",
-    "by_halves",
-    "check_keys",
-    "check_type",
-    "convert_rows",
-    "join_bytes",
-    "missing_fields",
-    "plain_lists",
-    "plain_type",
-    "read_each",
-    "rebuilt",
-    "replace_types",
-    "rows_of",
-    "schema_ids",
-    "with_nulls",
-    "without_head",
-]
-
 # Values instead of an id: the value is null, or it does not start like the wire format.
 NULL, NO_ID = -1, -2
 
@@ -248,10 +226,6 @@ _LISTS = (
 )
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
-    return any(is_list(kind) for is_list in _LISTS)
-
-
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return a type with plain lists instead of other lists, and without dictionaries."""
     if pa.types.is_dictionary(kind):
@@ -260,7 +234,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([_plain_field(field) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if _is_any_list(kind):
+    if any(is_list(kind) for is_list in _LISTS):
         return pa.list_(_plain_field(kind.value_field))
     return kind
 

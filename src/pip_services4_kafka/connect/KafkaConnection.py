@@ -31,10 +31,9 @@ from .._context import AnyContext, get_trace_id, to_context
 from .._errors import convert, deliver
 from .._log import Log
 from ._clients import Clients, not_open_error
-from ._one_by_one import OneByOne
 from ._outage import Outage
 from ._security import HiddenParams
-from ._session import Session
+from ._session import OneByOne, Session
 from ._settings import DEFAULT_GROUP, ConnectionSettings, parse_acks
 from ._topics import create_topic, delete_topic, ensure_topic, topic_ends, topic_names
 from .IKafkaMessageListener import IKafkaMessageListener
@@ -580,7 +579,7 @@ class KafkaConnection(IMessageQueueConnection, IReferenceable, IConfigurable, IO
         for session in sessions:
             session.stop(0)
         for session in sessions:
-            if not session.stop(max(0, deadline - time.monotonic())) and session.is_busy():
+            if not session.stop(max(0, deadline - time.monotonic())) and not session.is_mine():
                 text = (
                     f"The subscription to topic {session.topic} did not end within "
                     f"{timeout:g} s: the listener is still running, or brokers do not respond. "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,6 +26,7 @@ from cykafka.internal import commit_within, kafka_error
 from .._errors import convert, set_cause
 from .._log import Log
 from ._outage import Outage
+from .IKafkaMessageListener import IKafkaMessageListener
 from .KafkaSubscription import KafkaSubscription
 
 # The most messages in a batch.
@@ -35,6 +37,9 @@ IDLE_S, PAUSED_S = 0.05, 0.002
 # Pauses after errors, in seconds: the first one, the longest one with the same consumer, and the
 # longest one before a new consumer.
 FIRST_PAUSE_S, SHORT_PAUSE_S, LONG_PAUSE_S = 0.1, 1.0, 5.0
+
+# After this many seconds the session polls the consumer between two messages.
+SERVE_S = 0.5
 
 # After these errors a consumer stops reading.
 _DEADLY = frozenset((KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID))
@@ -118,7 +123,7 @@ class Session:
         self._make_consumer = make_consumer
         self._partitions = tuple(partitions)
         self._log = log
-        self._outage = outage
+        self.outage = outage
         self._consumer: Consumer | None = None
         self._assigned: frozenset[int] = frozenset()
         self._paused: frozenset[int] = frozenset()
@@ -163,10 +168,6 @@ class Session:
             finally:
                 self._waiting.remove(threading.get_ident())
         return not self._thread.is_alive()
-
-    def is_busy(self) -> bool:
-        """Whether the thread still runs and is not the calling thread."""
-        return self._thread.is_alive() and not self.is_mine()
 
     def is_mine(self) -> bool:
         """Whether the calling thread is the session's."""
@@ -234,14 +235,6 @@ class Session:
         except (KafkaException, RuntimeError) as error:
             text = f"topic {self.topic}: {doing} failed"
             raise convert(error, text, topic=self.topic, **details) from error
-
-    def is_cut_off(self) -> bool:
-        """Whether no broker responds at present, which the connection logs."""
-        return bool(self._outage)
-
-    def was_cut_off(self) -> bool:
-        """Whether no broker responds, or none did until a moment ago."""
-        return self._outage.is_recent()
 
     def places(self, partitions: Iterable[int]) -> list[TopicPartition]:
         """Return partitions of the topic as TopicPartitions."""
@@ -455,7 +448,7 @@ class Session:
 
     def _on_error(self, error: KafkaError) -> None:
         text = f"Subscription to topic {self.topic}: consumer error; the subscription continues"
-        self._outage.report(error, text)
+        self.outage.report(error, text)
         self._call(self._handler.failed, error)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
@@ -471,3 +464,103 @@ class Session:
         self._failed += 1
         if not self._stopping:
             self._wanted.clear()
+
+
+# -- handlers with one message at a time
+
+
+class MessageLoop:
+    """Passes messages to a function until the session stops.
+
+    Every SERVE_S it polls the consumer between two messages. So the consumer of a slow function
+    stays in the group, and rebalances do not wait for a whole batch.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Message] = deque()
+
+    def run(
+        self,
+        session: Session,
+        batch: MessageBatch,
+        handle: Callable[[Message], object],
+        polled: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Call `handle` per message and `polled` per poll. If the session stops, drop the rest."""
+        waiting = self._waiting
+        waiting.extend(batch)
+        served = time.monotonic()
+        try:
+            while waiting and session.continues() and waiting:
+                handle(waiting.popleft())
+                if time.monotonic() - served > SERVE_S:
+                    waiting.extend(session.poll_once())
+                    polled()
+                    served = time.monotonic()
+        finally:
+            waiting.clear()
+
+    def drop(self, partitions: Collection[int]) -> None:
+        """Drop the waiting messages of these partitions."""
+        if self._waiting:
+            kept = [item for item in self._waiting if item.partition() not in partitions]
+            self._waiting.clear()
+            self._waiting.extend(kept)
+
+
+class OneByOne(Handler):
+    """Calls `on_message` once per message and stores the offset when the call returns.
+
+    Parameters
+    ----------
+    listener : IKafkaMessageListener
+    failed : callable
+        Called with every exception that the listener raises.
+    """
+
+    def __init__(
+        self, listener: IKafkaMessageListener, failed: Callable[[BaseException], object]
+    ) -> None:
+        self._listener = listener
+        self._failed = failed
+        self._session: Session | None = None
+        self._loop = MessageLoop()
+        self._sought: set[int] = set()  # partitions that were sought during the listener's call
+
+    def started(self, session: Session) -> None:
+        self._session = session
+
+    def batch(self, batch: MessageBatch) -> None:
+        """Pass a batch to the listener. If the session stops, the other messages stay unread."""
+        assert self._session is not None
+        self._loop.run(self._session, batch, self._handle)
+
+    def _handle(self, message: Message) -> None:
+        self._sought.clear()
+        try:
+            self._listener.on_message(str(message.topic()), int(message.partition() or 0), message)
+        except BaseException as error:  # raised by the listener; the next message follows
+            self._failed(error)
+        else:
+            if message.partition() not in self._sought and self._session is not None:
+                _store(self._session, message)
+
+    def sought(self, partition: int) -> None:
+        """Drop the partition's waiting messages, and do not store the current one's offset."""
+        self._sought.add(partition)
+        self._loop.drop({partition})
+
+    def revoked(self, partitions: list[int]) -> None:
+        """Drop the waiting messages of these partitions."""
+        self._loop.drop(partitions)
+
+    lost = revoked
+
+
+def _store(session: Session, message: Message) -> None:
+    try:
+        session.consumer.store_offsets(message=message)
+    except KafkaException as error:
+        known = kafka_error(error)
+        if known is None or known.code() != KafkaError._STATE:  # _STATE: no longer assigned
+            raise

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,14 +47,15 @@ from ..connect.KafkaSubscription import KafkaSubscription
 from ._listener import Listener
 from ._local_queue import Backoff, WaitingMessages
 from ._measures import Measures
-from ._receiver import Receiver, ReceiverSettings
-from ._sender import DeadLetters, Sender
+from ._receiver import DeadLetters, Receiver, ReceiverSettings
 from .KafkaMessageEnvelope import KafkaMessageEnvelope
 
 _WAIT_MS = 10_000
 _SHARED_CONNECTION = Descriptor("*", "connection", "kafka", "*", "1.0")
 # listen() uses one thread per partition that it handles at a time.
 _MOST_WORKERS = 1000
+
+_Send = Callable[[IContext | None, Sequence[MessageEnvelope]], None]
 
 
 class KafkaMessageQueue(
@@ -139,7 +140,7 @@ class KafkaMessageQueue(
         self._process = os.getpid()
         self._closing = Closing()
         self._active: KafkaConnection | None = None  # between open() and close()
-        self._sender: Sender | None = None
+        self._sender: _Send | None = None
         self._session_receiver: Receiver | None = None  # even while close() waits
         self._listeners: list[Listener] = []
         self._ends_at_open: dict[int, int] = {}  # the topic's end offsets
@@ -338,8 +339,7 @@ class KafkaMessageQueue(
             )
             raise config_error("INVALID_TOPIC", text, keys=["options.dead_letter_topic"])
         connection.ensure_queue(topic)
-        hook = self._from_message if self._overrides("_from_message") else None
-        self._sender = Sender(connection, topic, self._acks, self._codec, hook, self._measures)
+        self._sender = self._make_sender(connection, topic)
         self._ends_at_open = {} if self._from_beginning else connection.read_ends(topic)
         self._active = connection
         self._process = os.getpid()
@@ -488,7 +488,34 @@ class KafkaMessageQueue(
             raise self._not_opened(known)
         if self._connection is None:
             raise self._no_connection(known)
-        sender.send(known, given)
+        if given:
+            sender(known, given)
+            self._measures.count("sent_messages", len(given))
+            self._measures.log_messages("Sent", given)
+
+    def _make_sender(self, connection: KafkaConnection, topic: str) -> _Send:
+        """The function that sends envelopes and waits until the brokers have stored them."""
+        options = {"acks": self._acks}
+        convert = self._from_message if self._overrides("_from_message") else None
+
+        def send(context: IContext | None, envelopes: Sequence[MessageEnvelope]) -> None:
+            if convert is None:
+                connection.publish_envelopes(topic, self._codec, envelopes, options, context)
+                return
+            records = []
+            for index, envelope in enumerate(envelopes):
+                record = convert(envelope)
+                if not isinstance(record, dict):
+                    owner = type(getattr(convert, "__self__", convert)).__name__
+                    text = (
+                        f"{self._measures}, message {index}: {owner}._from_message returned "
+                        f"{type(record).__name__}, expected a dict with value, key and headers"
+                    )
+                    raise BadRequestException(get_trace_id(context), "INVALID_MESSAGE", text)
+                records.append(record)
+            connection.publish(topic, records, options)
+
+        return send
 
     def send_as_object(
         self,

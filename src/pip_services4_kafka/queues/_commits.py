@@ -146,7 +146,7 @@ class Commits:
         now = time.monotonic()
         if code == _TOO_LARGE:
             self._shorten()
-        elif code in _REBALANCING or session is None or session.was_cut_off():
+        elif code in _REBALANCING or session is None or session.outage.is_recent():
             self._log.debug("%s", text)
         elif now - self._logged >= _QUIET_S:
             self._logged = now

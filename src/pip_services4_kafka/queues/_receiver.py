@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pip_services4_commons.errors import ApplicationException, BadRequestException
+from pip_services4_commons.errors import (
+    ApplicationException,
+    BadRequestException,
+    NotFoundException,
+)
 from pip_services4_components.context import Context
 
 from cykafka import (
@@ -29,13 +33,12 @@ from cykafka import (
 from cykafka.internal import EnvelopeError
 
 from .._errors import convert, describe
-from ..connect._one_by_one import MessageLoop
-from ..connect._session import Handler, Session
+from ..connect._session import Handler, MessageLoop, Session
+from ..connect.KafkaConnection import KafkaConnection
 from ._commits import Commits, decode_ranges, encode_ranges
 from ._local_queue import BACKOFF, Backoff, LocalQueue
 from ._measures import Measures
 from ._partition import Lease, PartitionState
-from ._sender import DeadLetters
 
 # How long the session's thread waits for room before it pauses a partition, in seconds. Rebalances
 # wait until then.
@@ -46,6 +49,8 @@ _REQUEST_S = 10.0
 _KNOWN_S, _PAUSE_S = 2.0, 0.1
 # The log names a message that holds back its partition's offset for this long, in seconds.
 _STUCK_S = 60.0
+# The longest reason in a header. A dead letter must not exceed the brokers' size limit.
+_ERROR_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,72 @@ class ReceiverSettings:
     max_pending: int = 10_000
     max_attempts: int = 10  # 0 means no limit
     backoff: Backoff = BACKOFF
+
+
+class DeadLetters:
+    """The dead letter topic of a queue: failed messages, with their origin and their error.
+
+    Parameters
+    ----------
+    connection : KafkaConnection
+    topic : str
+        Created with the first dead letter if it is missing.
+    """
+
+    def __init__(self, connection: KafkaConnection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._exists = False
+
+    def __str__(self) -> str:
+        return self._topic
+
+    def send(self, message: Message, error: str, attempts: int) -> None:
+        """Send a message, and return when all in-sync replicas have stored it.
+
+        Parameters
+        ----------
+        message : Message
+            The consumed message. Its key, value and headers are sent unchanged.
+        error : str
+            Why the message failed. Only the first 1000 characters are sent.
+        attempts : int
+            The number of failed attempts.
+        """
+        headers = [
+            *(message.headers() or []),
+            ("dlq_topic", str(message.topic()).encode()),
+            ("dlq_partition", str(message.partition()).encode()),
+            ("dlq_offset", str(message.offset()).encode()),
+            ("dlq_timestamp", str(message.timestamp()[1]).encode()),
+            ("dlq_error", error[:_ERROR_MAX].encode(errors="replace")),
+            ("dlq_attempts", str(attempts).encode()),
+        ]
+        try:
+            self._publish(message.value(), message.key(), headers)
+        except BadRequestException as refused:
+            if refused.code != "MSG_SIZE_TOO_LARGE":
+                raise
+            # The headers exceed the brokers' size limit. The value is still in its topic.
+            self._publish(None, message.key(), [*headers, ("dlq_without_value", b"true")])
+
+    def _publish(
+        self, value: bytes | None, key: bytes | None, headers: list[tuple[str, Any]]
+    ) -> None:
+        if not self._exists:
+            self._connection.ensure_queue(self._topic)
+            self._exists = True
+        letter = {
+            "value": value,
+            "key": key,
+            "headers": headers,
+            "partition": -1,  # any; options.write_partition is for the queue's topic
+        }
+        try:
+            self._connection.publish(self._topic, [letter], {"acks": -1})
+        except NotFoundException:  # somebody deleted the topic
+            self._exists = False
+            raise
 
 
 class Receiver(Handler):
@@ -229,7 +300,7 @@ class Receiver(Handler):
         if not self.local.partitions():  # not a group member until the next assignment
             self._joined.clear()
         text = f"{self._measures} lost partitions {partitions}"
-        if self.session is not None and self.session.was_cut_off():
+        if self.session is not None and self.session.outage.is_recent():
             self._log.debug("%s", text)
         else:
             self._log.warn(text)
@@ -337,7 +408,7 @@ class Receiver(Handler):
         until = time.monotonic() + _ROOM_S
         ended: dict[int, PartitionState] = {}
         while self._dead and self._dead_due <= time.monotonic() < until:
-            if session.is_cut_off():
+            if session.outage:
                 break
             message, reason, attempts = self._dead[0]
             number, offset = _place(message)
@@ -361,12 +432,6 @@ class Receiver(Handler):
     def _send_dead_letter(self, message: Message, reason: str, attempts: int) -> None:
         self._dead_letters.send(message, reason, attempts)
         self._measures.count("dead_letter_messages")
-
-    def _complete_or_log(self, message: Message) -> None:
-        try:
-            self.complete(message)
-        except ApplicationException as error:  # the next commit includes the message
-            self._log.error(f"{self._measures}: cannot commit", error)
 
     def polled(self) -> None:
         """Resume partitions, send dead letters, commit and write gauges."""
@@ -430,7 +495,10 @@ class Receiver(Handler):
                 f"{at}: sent a dead letter to {self._dead_letters} after {attempts} attempts: "
                 f"{reason[:200]}"
             )
-            self._complete_or_log(message)
+            try:
+                self.complete(message)
+            except ApplicationException as error:  # the next commit includes the message
+                self._log.error(f"{self._measures}: cannot commit", error)
 
     def receiver_failed(self, lease: Lease, index: int, error: Exception) -> None:
         """Retry a message whose receiver raised, or send a dead letter."""

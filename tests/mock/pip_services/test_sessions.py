@@ -29,7 +29,7 @@ from pip_services_rig import (
 from cykafka import KafkaError, TopicPartition
 from cykafka.testing import MockCluster
 from pip_services4_kafka._log import Log
-from pip_services4_kafka.connect import KafkaConnection, KafkaSubscription, _one_by_one
+from pip_services4_kafka.connect import KafkaConnection, KafkaSubscription, _session
 from pip_services4_kafka.connect._outage import Outage
 from pip_services4_kafka.connect._session import Session
 
@@ -122,7 +122,7 @@ def test_slow_listener_keeps_its_partitions(
     connection: KafkaConnection, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The messages arrive as one batch. Its handling takes longer than the group waits.
-    monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
+    monkeypatch.setattr(_session, "SERVE_S", 0.01)
     rest = threading.Event()
     listener = Listener(lambda _: rest.wait(0.1))
     connection.publish(topic, [{"value": str(number), "partition": 0} for number in range(40)])
@@ -140,7 +140,7 @@ def test_slow_listener_keeps_its_partitions(
 def test_slow_listener_gets_no_more_messages_of_revoked_partitions(
     connection: KafkaConnection, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_one_by_one, "SERVE_S", 0.01)
+    monkeypatch.setattr(_session, "SERVE_S", 0.01)
     rest = threading.Event()
     slow, quick = Listener(lambda _: rest.wait(0.02)), Listener()
     numbers = range(400)

@@ -251,10 +251,8 @@ class Fetcher:
     def _is_known(self, part: _Partition) -> bool:
         """Whether the brokers have responded for the partition, or have had enough time."""
         # The end may be known a moment before the records, which librdkafka queues afterwards.
-        return bool(part.size or part.error or part.was_awaited or self._is_at_end(part))
-
-    def _is_at_end(self, part: _Partition) -> bool:
-        return part.at_end or part.next >= self._highwater(part) >= 0
+        is_known = part.size or part.error or part.was_awaited or part.at_end
+        return bool(is_known or part.next >= self._highwater(part) >= 0)
 
     def _highwater(self, part: _Partition) -> int:
         """Return the partition's end in its leader's last response; negative before the first."""

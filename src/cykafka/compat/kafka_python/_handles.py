@@ -213,15 +213,14 @@ class Admin:
     def answers(
         self,
         request: Callable[[AdminClient, float], Mapping[_Key, Future[_Answer]]],
-        timeout: float | None = None,
     ) -> dict[_Key, _Answer | KafkaException]:
         """Return the results of the client's futures, or their errors.
 
-        The wait ends if all brokers are down, or after the timeout in s. The error is then
+        The wait ends if all brokers are down, or after the client's timeout. The error is then
         ``_ALL_BROKERS_DOWN`` or ``_TIMED_OUT``.
         """
         client = self._opened()
-        patience = max(1.0, self._timeout if timeout is None else timeout)
+        patience = max(1.0, self._timeout)
         deadline = time.monotonic() + patience
         client.poll(0)
         self._outage.end()

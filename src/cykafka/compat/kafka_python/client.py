@@ -22,13 +22,14 @@ from cykafka import (
 from cykafka.admin import AdminClient, ClusterMetadata, ListOffsetsResultInfo, OffsetSpec
 from cykafka.compat.kafka_python._fetch import Fetcher
 from cykafka.compat.kafka_python._handles import Handles, open_meanwhile
-from cykafka.compat.kafka_python._message_sets import MessageSet, message_set
 from cykafka.compat.kafka_python._translation import (
+    MessageSet,
     check_numbers,
     check_payloads,
     errno,
     failed_payload,
     is_unanswered,
+    message_set,
     text,
     topic_name,
 )

@@ -112,7 +112,9 @@ def snappy_decode(payload: _Bytes) -> bytes:
     """
     cramjam = _cramjam()
     data = memoryview(payload).cast("B")
-    blocks = _xerial_blocks(data) if _detect_xerial_stream(data) else [data]
+    # Raw snappy data cannot start with the header: after the size, the first element would be a
+    # copy of earlier bytes.
+    blocks = _xerial_blocks(data) if data[: len(_XERIAL_HEADER)] == _XERIAL_HEADER else [data]
     parts = []
     for block in blocks:
         try:
@@ -123,12 +125,6 @@ def snappy_decode(payload: _Bytes) -> bytes:
         except cramjam.DecompressionError as error:
             raise ValueError(f"cannot decompress snappy data: {error}") from error
     return b"".join(parts)
-
-
-def _detect_xerial_stream(payload: _Bytes) -> bool:
-    # Raw snappy data cannot start so: after the size, the first element would be a copy of
-    # earlier bytes.
-    return bytes(memoryview(payload)[: len(_XERIAL_HEADER)]) == _XERIAL_HEADER
 
 
 def _xerial_blocks(data: memoryview) -> list[memoryview]:

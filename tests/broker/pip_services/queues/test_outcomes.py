@@ -14,10 +14,10 @@ from pip_services4_messaging.queues import MessageEnvelope
 from pip_services_queues import ONE, MakeQueue, Receiver, bodies, fail_at, received
 from pip_services_rig import Committed, Gate, Recorder, eventually
 
-from pip_services4_kafka.connect import _one_by_one
+from pip_services4_kafka.connect import _session
 from pip_services4_kafka.queues import KafkaMessageQueue
 from pip_services4_kafka.queues._listener import Listener
-from pip_services4_kafka.queues._sender import DeadLetters
+from pip_services4_kafka.queues._receiver import DeadLetters
 
 pytestmark = pytest.mark.ours
 
@@ -135,7 +135,7 @@ def test_message_in_hand_is_completed_although_the_group_has_rebalanced(
 def test_slow_on_message_commits_and_polls_in_between(
     make_queue: MakeQueue, committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_one_by_one, "SERVE_S", 0.05)
+    monkeypatch.setattr(_session, "SERVE_S", 0.05)
     gate = Gate()
     handled = []
 

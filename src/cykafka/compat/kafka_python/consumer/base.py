@@ -8,6 +8,7 @@ import logging
 import math
 import numbers
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from cykafka.compat.kafka_python.common import (
     KafkaError,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    OffsetOutOfRangeError,
     OffsetRequest,
     UnknownTopicOrPartitionError,
     check_error,
@@ -71,6 +73,24 @@ def deadline_after(timeout: float | None) -> float | None:
     if math.isnan(timeout):
         raise ValueError("timeout: expected a number of seconds, got NaN")
     return time.monotonic() + timeout
+
+
+def reset_time(setting: Any) -> int:
+    """Return the time in an OffsetRequest for a value of `auto_offset_reset`.
+
+    Raises
+    ------
+    OffsetOutOfRangeError
+        The value has no time. In an ``except`` block, that block's exception is raised instead.
+    """
+    time_ms = {"largest": -1, "smallest": -2}.get(setting)
+    if time_ms is None:
+        reason = sys.exc_info()[1]
+        raise reason or OffsetOutOfRangeError(
+            "Cannot reset partition offsets without a valid auto_offset_reset setting "
+            "(largest|smallest)"
+        )
+    return time_ms
 
 
 class Consumer:

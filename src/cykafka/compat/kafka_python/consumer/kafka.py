@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -32,6 +31,7 @@ from cykafka.compat.kafka_python.common import (
     UnknownTopicOrPartitionError,
     check_error,
 )
+from cykafka.compat.kafka_python.consumer.base import reset_time
 from cykafka.compat.kafka_python.util import kafka_bytestring
 
 logger = logging.getLogger("kafka.consumer.kafka")
@@ -73,8 +73,6 @@ DEFAULT_CONSUMER_CONFIG: dict[str, Any] = {
 }
 
 DEPRECATED_CONFIG_KEYS = {"metadata_broker_list": "bootstrap_servers"}
-
-_RESETS = {"largest": -1, "smallest": -2}
 
 
 class KafkaConsumer:
@@ -513,13 +511,7 @@ class KafkaConsumer:
             self._offsets.commit[key] = None if response.offset == -1 else response.offset
 
     def _reset_partition_offset(self, key: TopicPartition) -> int:
-        time_ms = _RESETS.get(self._config["auto_offset_reset"])
-        if time_ms is None:
-            reason = sys.exc_info()[1]
-            raise reason or OffsetOutOfRangeError(
-                "Cannot reset partition offsets without a valid auto_offset_reset setting "
-                "(largest|smallest)"
-            )
+        time_ms = reset_time(self._config["auto_offset_reset"])
         return self.get_partition_offsets(*key, time_ms, 1)[0]
 
     def _reset_auto_commit(self) -> None:

@@ -114,12 +114,7 @@ class MultiProcessConsumer(Consumer):
             num_procs = -(-len(numbers) // partitions_per_proc)
         self._reader: SimpleConsumer | None = None
         if not num_procs:
-            self._reader = SimpleConsumer(
-                client, None, topic, False, numbers, **simple_consumer_options
-            )
-            self._reader.provide_partition_info()
-            self._reader.offsets.update(self.offsets)
-            self._reader.fetch_offsets.update(self.offsets)
+            self._reader = _make_reader(client, topic, self.offsets, simple_consumer_options)
         try:
             for share in [numbers[first::num_procs] for first in range(num_procs)]:
                 if share:
@@ -244,6 +239,16 @@ class MultiProcessConsumer(Consumer):
                 self.queue.extend(worker.receive())
             except Exception as error:
                 self._errors.append(error)
+
+
+def _make_reader(
+    client: Any, topic: str | bytes, offsets: dict[int, int], options: dict[str, Any]
+) -> SimpleConsumer:
+    reader = SimpleConsumer(client, None, topic, False, list(offsets), **options)
+    reader.provide_partition_info()
+    reader.offsets.update(offsets)
+    reader.fetch_offsets.update(offsets)
+    return reader
 
 
 def _stop(workers: list[_Worker]) -> None:
@@ -393,12 +398,7 @@ def _read_and_send(descriptor: int) -> None:
         while not connection.poll():
             try:
                 client = KafkaClient(hosts, client_id, timeout)
-                consumer = SimpleConsumer(
-                    client, None, topic, auto_commit=False, partitions=list(offsets), **options
-                )
-                consumer.provide_partition_info()
-                consumer.offsets.update(offsets)
-                consumer.fetch_offsets.update(offsets)
+                consumer = _make_reader(client, topic, offsets, options)
                 while not connection.poll():
                     messages = consumer.get_messages(_BATCH, block=1, timeout=_WAIT_S)
                     connection.send(messages)

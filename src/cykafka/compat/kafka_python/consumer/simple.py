@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -35,13 +34,13 @@ from cykafka.compat.kafka_python.consumer.base import (
     NO_MESSAGES_WAIT_TIME_SECONDS,
     Consumer,
     deadline_after,
+    reset_time,
 )
 
 log = logging.getLogger("kafka.consumer.simple")
 
 _LATEST = -1
 _EARLIEST = -2
-_RESETS = {"largest": _LATEST, "smallest": _EARLIEST}
 
 
 class FetchContext:
@@ -162,13 +161,7 @@ class SimpleConsumer(Consumer):
             `auto_offset_reset` is neither. In an ``except`` block, that block's exception is
             raised instead.
         """
-        time_ms = _RESETS.get(self.auto_offset_reset or "")
-        if time_ms is None:
-            reason = sys.exc_info()[1]
-            raise reason or OffsetOutOfRangeError(
-                "Cannot reset partition offsets without a valid auto_offset_reset setting "
-                "(largest|smallest)"
-            )
+        time_ms = reset_time(self.auto_offset_reset)
         log.info("Resetting %s:%d to its %s offset", self.topic, partition, self.auto_offset_reset)
         try:
             (response,) = self.client.send_offset_request(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from queue import Empty, Full, SimpleQueue
 from typing import Any
 
-from cykafka.compat.kafka_python._message_sets import MessageSet, message_set
+from cykafka.compat.kafka_python._translation import MessageSet, message_set
 from cykafka.compat.kafka_python.common import (
     RETRY_BACKOFF_ERROR_TYPES,
     RETRY_ERROR_TYPES,

@@ -1,11 +1,12 @@
-"""Coroutine functions as callbacks in a configuration."""
+"""What all asyncio clients share: callbacks in a configuration, and ``async with``."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from cykafka._core.common.coroutines import is_coroutine
 
@@ -46,3 +47,22 @@ def adapt_callbacks(given: dict[str, Any] | None, kwargs: Mapping[str, Any]) -> 
     if is_coroutine(config.get("oauth_cb")):
         config["oauth_cb"] = partial(_run, config["oauth_cb"])
     return config
+
+
+class AsyncWith:
+    """An asynchronous context manager that closes the client when the block ends."""
+
+    async def close(self) -> object:
+        """Close the client."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
