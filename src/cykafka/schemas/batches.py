@@ -28,6 +28,8 @@ from cykafka.schemas.rules import READING, WRITING
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
+__all__ = ["decode_batch", "encode_table"]
+
 _MODES = ("PERMISSIVE", "DROP", "FAIL")
 _PLACES = ("topic", "partition", "offset", "timestamp")
 

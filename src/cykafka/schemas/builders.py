@@ -10,6 +10,18 @@ from cykafka._steps import Steps, arun, run
 from cykafka.schemas.aio import AsyncSchemaRegistryClient
 from cykafka.schemas.client import SchemaRegistryClient
 
+__all__ = [
+    "AwaitedBuilder",
+    "BlockingBuilder",
+    "Builder",
+    "DeserializerValues",
+    "FromDictValue",
+    "MessageTypeValue",
+    "SchemaValue",
+    "SerializerValues",
+    "ToDictValue",
+]
+
 _log = logging.getLogger("cykafka")
 
 

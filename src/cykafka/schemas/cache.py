@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 from cykafka.schemas.document import UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
 
+__all__ = ["Cache", "keep_results"]
+
 _Arguments = ParamSpec("_Arguments")
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)

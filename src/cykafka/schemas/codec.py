@@ -25,6 +25,8 @@ from cykafka.schemas.subjects import (
 )
 from cykafka.serialization import MessageField, SerializationContext
 
+__all__ = ["Decoder", "Encoder"]
+
 
 @dataclass(frozen=True)
 class Decoder:

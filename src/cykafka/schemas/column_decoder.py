@@ -31,6 +31,8 @@ from cykafka.schemas.references import context_of
 from cykafka.schemas.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
+__all__ = ["ColumnDecoder", "Registry", "read_function"]
+
 _MOST_SCHEMAS = 1000
 # Each unknown id is a request. Bytes that are not in the wire format may look like ids.
 _MOST_UNKNOWN = 100

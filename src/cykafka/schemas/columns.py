@@ -16,6 +16,28 @@ from cykafka.schemas.document import UnfitError
 from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import ID_BYTES
 
+__all__ = [
+    "NO_ID",
+    "NULL",
+    "Results",
+    "Rows",
+    "by_halves",
+    "check_keys",
+    "check_type",
+    "convert_rows",
+    "join_bytes",
+    "missing_fields",
+    "plain_lists",
+    "plain_type",
+    "read_each",
+    "rebuilt",
+    "replace_types",
+    "rows_of",
+    "schema_ids",
+    "with_nulls",
+    "without_head",
+]
+
 # Values instead of an id: the value is null, or it does not start like the wire format.
 NULL, NO_ID = -1, -2
 

@@ -12,6 +12,17 @@ from typing import Any
 
 from cykafka.schemas.schema import Schema, SchemaReference
 
+__all__ = [
+    "SCHEMA_TYPES",
+    "Document",
+    "SchemaSource",
+    "UnfitError",
+    "is_proto_text",
+    "is_subject",
+    "no_descriptor",
+    "read_source",
+]
+
 # The formats, and the registry's names for their schemas.
 SCHEMA_TYPES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 _SUBJECT = re.compile(r"(?P<subject>\S+):(?P<version>latest|[1-9][0-9]*)")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = ["is_fault", "needing_libraries", "shorten_error"]
+
 _INSTALL = "pip install 'cykafka[schemas]'"
 
 _MOST_LETTERS = 500

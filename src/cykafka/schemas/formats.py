@@ -9,6 +9,8 @@ from cykafka.schemas.cache import keep_results
 from cykafka.schemas.document import Document
 from cykafka.schemas.faults import needing_libraries
 
+__all__ = ["reader_for", "writer_for"]
+
 _MOST_SCHEMAS = 1000
 _FORMATS = {
     "avro": ("avro", "AvroReader", "AvroWriter"),

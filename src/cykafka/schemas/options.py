@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from cykafka.internal import did_you_mean
 
+__all__ = ["DEFAULTS", "is_address", "is_header", "mistakes", "read_options"]
+
 # The options and their defaults. None means: not set.
 DEFAULTS: dict[str, Any] = {
     "url": None,

@@ -29,6 +29,8 @@ from cykafka.schemas.faults import is_fault, shorten_error
 from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
 from cykafka.schemas.protobuf_files import ProtobufFile
 
+__all__ = ["ProtobufReader", "ProtobufWriter"]
+
 _CONFIG = ptars.PtarsConfig(
     timestamp_unit="us",
     time_unit="us",

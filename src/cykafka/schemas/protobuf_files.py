@@ -20,6 +20,8 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'cykafka[schemas]'", name=error.name) from error
 
+__all__ = ["ProtobufFile", "message_names"]
+
 _GOOGLE = "google/"
 _MOST_SCHEMAS = 1000
 

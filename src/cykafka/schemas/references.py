@@ -9,6 +9,8 @@ from cykafka._steps import Steps
 from cykafka.schemas.document import SCHEMA_TYPES, UnfitError
 from cykafka.schemas.schema import SchemaReference
 
+__all__ = ["SERIALIZED", "collect_parts", "context_of"]
+
 SERIALIZED = "serialized"  # the format that Protobuf alone has
 _MOST_REFERENCES = 1000
 

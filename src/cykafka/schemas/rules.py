@@ -7,6 +7,8 @@ from typing import Any
 
 from cykafka.schemas.document import UnfitError
 
+__all__ = ["READING", "WRITING", "check_rules"]
+
 # The modes of rules that reading and writing values would need.
 READING = ("READ", "WRITEREAD", "UPGRADE", "DOWNGRADE", "UPDOWN")
 WRITING = ("WRITE", "WRITEREAD")

@@ -8,6 +8,8 @@ from threading import Lock
 
 from cykafka.schemas.client import SchemaRegistryClient
 
+__all__ = ["SERIALIZER_DEFAULTS", "SHARED_DEFAULTS", "shared_client"]
+
 # Options beside those of the client, and their defaults.
 SERIALIZER_DEFAULTS = {"auto.register.schemas": "false", "subject.name.strategy.type": "TOPIC"}
 # Such processes run for weeks, so that latest versions must expire.

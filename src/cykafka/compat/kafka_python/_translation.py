@@ -24,6 +24,18 @@ from cykafka.compat.kafka_python.protocol import (
 from cykafka.compat.kafka_python.util import kafka_bytestring
 from cykafka.internal import kafka_error
 
+__all__ = [
+    "MessageSet",
+    "check_numbers",
+    "check_payloads",
+    "errno",
+    "failed_payload",
+    "is_unanswered",
+    "message_set",
+    "text",
+    "topic_name",
+]
+
 Bytes = bytes | None
 
 _LONGEST = 32767
