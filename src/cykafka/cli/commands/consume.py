@@ -19,14 +19,11 @@ from cykafka import Consumer, KafkaError, MessageBatch, ShareConsumer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
 from cykafka.cli.cluster.registry import Registry, Url
 from cykafka.cli.records import line_formats
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
-from cykafka.cli.records.decoding import Decoder
 from cykafka.cli.records.line_formats import Format
 from cykafka.cli.records.places import Place, parse_place, spans
-from cykafka.cli.records.reading import Member, follow, read_to_end
-from cykafka.cli.records.sharing import ShareMember
-from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat, reader
-from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
+from cykafka.cli.records.reading import Member, ShareMember, follow, read_to_end
+from cykafka.cli.records.value_formats import FORMATS_HELP, Decoder, ValueFormat, reader
+from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, BadRecords, Failed, Status, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numbers, plain
 from cykafka.cli.terminal.progress import Meter
@@ -151,7 +148,7 @@ def _consume(
     )
     interrupts = Interrupts()
     finished_at: float | None = None
-    failure: BadRecord | None = None
+    failure: Failed | None = None
     consumer: Consumer | ShareConsumer
     if options.share_group is not None:
         consumer = brokers.share_consumer(**{
@@ -379,7 +376,7 @@ def _print_all(
     limits: _Limits,
     meter: Meter,
     interrupts: Interrupts,
-) -> BadRecord | None:
+) -> Failed | None:
     """Print all records; return the one that could not be decoded, if that ends the work."""
     left = limits.count
     done = 0

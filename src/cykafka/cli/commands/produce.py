@@ -15,13 +15,19 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 from cykafka import KafkaException
 from cykafka.cli.cluster.connection import Connection, ConnectionOptions
 from cykafka.cli.cluster.registry import Registry, Url
-from cykafka.cli.records.bad_records import BadRecords
 from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers, Parts, Writers
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
 from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat
 from cykafka.cli.records.written_schemas import SchemaOptions, check_schemas, open_writers
-from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
+from cykafka.cli.terminal.failures import (
+    EXIT_STATUS_HELP,
+    BadRecords,
+    Failed,
+    Status,
+    UsageError,
+    reason,
+)
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import delimiter, milliseconds, option, plain
 from cykafka.cli.terminal.progress import Meter

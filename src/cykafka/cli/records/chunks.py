@@ -18,9 +18,8 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
 from cykafka.cli.records.json_record import Headers, Parts, Writers, decode, parse, to_bytes
-from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.internal import Pieces, did_you_mean, split
 
@@ -317,15 +316,13 @@ class Input:
         """Yield records. If a bad line ends the work, first yield the records before that line."""
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadRecord | None = None
+        failure: Failed | None = None
         for number, line in enumerate(pieces, first):
             try:
                 parts = parse(line)
             except ValueError as error:
-                try:
-                    self.bad.add(f"{source}, line {number}", str(error))
-                except BadRecord as bad:
-                    failure = bad
+                failure = self.bad.add(f"{source}, line {number}", str(error))
+                if failure is not None:
                     break
                 continue
             if parts is not None:
@@ -381,7 +378,7 @@ class Input:
         try:
             names = next(reader, None)
         except csv.Error as error:
-            raise BadRecord(f"{source}, line 1: {error}") from None
+            raise Failed(f"{source}, line 1: {error}") from None
         if names is None:
             if self.interrupts.requested:
                 return
@@ -392,7 +389,7 @@ class Input:
         row_to_parts = self._row_parser(source, names, key)
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadRecord | None = None
+        failure: Failed | None = None
         while failure is None:
             number = reader.line_num + 1
             try:
@@ -405,10 +402,7 @@ class Input:
             except (csv.Error, ValueError) as error:
                 if self.interrupts.requested and not lines.left:
                     break  # a signal cut the row off
-                try:
-                    self.bad.add(f"{source}, line {number}", str(error))
-                except BadRecord as bad:
-                    failure = bad
+                failure = self.bad.add(f"{source}, line {number}", str(error))
             if rows and (not lines.left or len(rows) >= _ROWS):
                 yield _columns(source, numbers, rows, lines.taken())
                 rows, numbers = [], []
