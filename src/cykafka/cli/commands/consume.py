@@ -100,14 +100,6 @@ class ConsumeOptions:
     """show neither progress nor a summary; still show errors"""
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """Which records to print."""
-
-    count: int | None
-    key: bytes | None
-
-
 def consume(
     topics: Names,
     /,
@@ -142,10 +134,7 @@ def _consume(
     wanted = _partitions(options)
     defaults = {} if options.share_group else {"auto.offset.reset": "earliest"}
     brokers = connection.brokers(defaults)
-    limits = _Limits(
-        options.count,
-        None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
-    )
+    key = None if options.key is None else options.key.encode("utf-8", "surrogateescape")
     interrupts = Interrupts()
     finished_at: float | None = None
     failure: Failed | None = None
@@ -178,7 +167,7 @@ def _consume(
         decoder.bad.report = meter.warn
         with interrupts, meter:
             failure = _print_all(
-                batches, member, decoder, form, terminator, limits, meter, interrupts
+                batches, member, decoder, form, terminator, key, options.count, meter, interrupts
             )
             finished_at = time.monotonic()
             if member is not None:
@@ -373,22 +362,22 @@ def _print_all(
     decoder: Decoder,
     form: Format,
     terminator: bytes,
-    limits: _Limits,
+    key: bytes | None,
+    left: int | None,
     meter: Meter,
     interrupts: Interrupts,
 ) -> Failed | None:
     """Print all records; return the one that could not be decoded, if that ends the work."""
-    left = limits.count
     done = 0
     for batch in batches:
         if len(batch):
             with batch:
                 failure = None
                 if decoder.is_needed:
-                    decoded = decoder.decode(batch, limits.key, left)
+                    decoded = decoder.decode(batch, key, left)
                     lines, used, failure = form(decoded), decoded.used, decoded.failure
                 else:
-                    lines, used = _lines(batch, form, limits.key, left)
+                    lines, used = _lines(batch, form, key, left)
                 count = len(lines)
                 size = _write(lines, terminator)
                 if member is not None and used:
@@ -413,18 +402,12 @@ def _lines(
     lines = form(batch)
     used = len(batch)
     if key is not None or (left is not None and used > left):
-        chosen = _chosen(batch, key, left)
+        keys = enumerate(batch.keys())
+        chosen = [at for at, found in keys if key is None or found == key][:left]
         if left is not None and len(chosen) == left:
             used = chosen[-1] + 1
         lines = [lines[at] for at in chosen]
     return lines, used
-
-
-def _chosen(batch: MessageBatch, key: bytes | None, left: int | None) -> list[int]:
-    """Return the indexes of the records to print, at most `left`."""
-    if key is None:
-        return list(range(len(batch)))[:left]
-    return [at for at, found in enumerate(batch.keys()) if found == key][:left]
 
 
 def _write(lines: list[bytes], terminator: bytes) -> int:

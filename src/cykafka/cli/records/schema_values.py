@@ -117,15 +117,11 @@ def _faults() -> Iterator[None]:
     except SchemaRegistryError as error:
         raise Failed(str(error)) from error
     except SerializationError as error:
-        raise ValueError(_words(error)) from error
+        raise ValueError(" ".join(str(error).split())) from error
     except BaseException as error:
         if not is_fault(error):
             raise
         raise ValueError(shorten_error(error)) from error
-
-
-def _words(error: SerializationError) -> str:
-    return " ".join(str(error).split())
 
 
 class _OneSchema:

@@ -123,8 +123,10 @@ def _document(
     kind = cast(SchemaKind, form.name)
     file, subject = options.of(form.part)
     message = ""
-    if kind == "protobuf":
-        file, subject, message = _without_message(file, subject)
+    if kind == "protobuf" and file is not None:
+        file, _, message = file.partition("#")
+    elif kind == "protobuf" and subject is not None:
+        subject, _, message = subject.partition("#")
     name, version = parse_version(subject or f"{topic}-{form.part}")
     with using_schemas(form.option):
         if file is None:
@@ -155,13 +157,3 @@ def _registered(
             f"{form.option}: {words}; {dash}schema FILE registers a schema, {dash}subject names "
             "another subject"
         ) from error
-
-
-def _without_message(file: str | None, subject: str | None) -> tuple[str | None, str | None, str]:
-    if file is not None:
-        file, _, message = file.partition("#")
-    elif subject is not None:
-        subject, _, message = subject.partition("#")
-    else:
-        message = ""
-    return file, subject, message
