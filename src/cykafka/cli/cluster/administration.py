@@ -37,7 +37,6 @@ __all__ = [
     "is_internal",
     "need_consent",
     "select",
-    "texts",
     "word",
 ]
 
@@ -376,8 +375,3 @@ def has_code(error: BaseException, *codes: int) -> bool:
 def word(member: Enum) -> str:
     """Return an enum member's name as the command line writes it, such as ``cluster-action``."""
     return member.name.lower().replace("_", "-")
-
-
-def texts(values: Mapping[str, Any]) -> str:
-    """Return names and values on one line."""
-    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -358,15 +358,11 @@ def _check(place: str, settings: Mapping[str, str]) -> None:
         if key in _OF_JAVA:
             raise UsageError(f"{place}: {key} is a Java client property; {_OF_JAVA[key]}")
         if key == _SERVERS:
-            _check_servers(place, value)
+            # librdkafka skips an address that it cannot read, and then waits for brokers forever.
+            for address in value.split(","):
+                if not _ADDRESS.fullmatch(address.strip()):
+                    raise UsageError(f"{place}: expected HOST:PORT,..., got {value!r}")
         try:
             check_config({key: value})
         except (KafkaException, ValueError, TypeError) as error:
             raise UsageError(f"{place}: {reason(error)}") from None
-
-
-def _check_servers(place: str, servers: str) -> None:
-    # librdkafka skips an address that it cannot read, and then waits for brokers forever.
-    for address in servers.split(","):
-        if not _ADDRESS.fullmatch(address.strip()):
-            raise UsageError(f"{place}: expected HOST:PORT,..., got {servers!r}")

@@ -16,7 +16,6 @@ from cykafka import (
 from cykafka.admin import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
-    GroupMetadata,
     MemberDescription,
     OffsetSpec,
 )
@@ -73,7 +72,8 @@ def list_groups(
     ).result()
     for error in answer.errors or ():
         outcomes.fail("list the groups of a broker", reason(error))
-    return {listing.group_id: listing for listing in sorted(answer.valid or (), key=_group_id)}
+    found = {listing.group_id: listing for listing in answer.valid or ()}
+    return dict(sorted(found.items()))
 
 
 def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]) -> list[str]:
@@ -86,7 +86,10 @@ def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
         except KafkaException as error:
             outcomes.fail("list the share groups", reason(error))
             return []
-    names = {group.id or "" for group in listed if _is_other(group)}
+    # The broker describes a group that is not classic as dead. This includes KIP-848 groups.
+    names = {
+        group.id or "" for group in listed if group.state == "Dead" and not group.protocol_type
+    }
     return sorted(names.difference(known))
 
 
@@ -100,15 +103,6 @@ def refuse_other_group(
             f"group {group} is not a consumer group and has no committed offsets; "
             "kafka-share-groups.sh resets a share group"
         )
-
-
-def _is_other(group: GroupMetadata) -> bool:
-    """Whether the broker describes the group as one that is not classic. This includes KIP-848."""
-    return group.state == "Dead" and not group.protocol_type
-
-
-def _group_id(listing: ConsumerGroupListing) -> str:
-    return listing.group_id
 
 
 def describe_groups(

@@ -145,20 +145,17 @@ class Registry:
             No registry is named, an option is wrong, or a library is missing.
         """
         if self._client is None:
-            self._client = self._open(what)
+            if not self.is_named:
+                raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
+            from cykafka.schemas.options import mistakes
+
+            if found := mistakes(self._options):
+                raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
+            with using_schemas(what):
+                from cykafka.schemas.client import SchemaRegistryClient
+
+                self._client = SchemaRegistryClient(self._options)
         return self._client
-
-    def _open(self, what: str) -> SchemaRegistryClient:
-        if not self.is_named:
-            raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
-        from cykafka.schemas.options import mistakes
-
-        if found := mistakes(self._options):
-            raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
-        with using_schemas(what):
-            from cykafka.schemas.client import SchemaRegistryClient
-
-            return SchemaRegistryClient(self._options)
 
 
 def parse_version(text: str) -> tuple[str, int | Literal["latest"] | None]:
@@ -174,7 +171,7 @@ def parse_version(text: str) -> tuple[str, int | Literal["latest"] | None]:
 # -- schemas in files
 
 
-def kind_of_file(path: Path, option: str) -> SchemaKind:
+def kind_of_file(path: Path) -> SchemaKind:
     """Return the kind of schema that a file's name says.
 
     Raises
@@ -185,8 +182,8 @@ def kind_of_file(path: Path, option: str) -> SchemaKind:
     kind = _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise UsageError(
-            f"{path}: {option} says what it is; names that end in "
-            f"{', '.join(_SUFFIXES)} need no {option}"
+            f"{path}: --type says what it is; names that end in "
+            f"{', '.join(_SUFFIXES)} need no --type"
         )
     return kind
 

@@ -162,7 +162,7 @@ def describe_all(
     """Return resources' properties by name, without resources that fail."""
     futures: dict[str, Future[dict[str, ConfigEntry]]] = {}
     for name in names:
-        resource = ConfigResource(_restype(kind), name)
+        resource = ConfigResource(ResourceType[kind.upper()], name)
         futures[name] = cluster.admin.describe_configs(
             [resource], request_timeout=cluster.timeout
         )[resource]
@@ -171,10 +171,6 @@ def describe_all(
         for name, future in futures.items()
     }
     return {name: found for name, found in entries.items() if found is not None}
-
-
-def _restype(kind: Kind) -> ResourceType:
-    return ResourceType[kind.upper()]
 
 
 def _resources(
@@ -278,7 +274,8 @@ def alter(
             confirm(f"change the configuration of {counted(len(before), kind)}", losses, yes=yes)
         futures = {}
         for name in before:
-            resource = ConfigResource(_restype(kind), name, incremental_configs=entries)
+            type_ = ResourceType[kind.upper()]
+            resource = ConfigResource(type_, name, incremental_configs=entries)
             # Each broker handles only its own properties, so send one request per resource.
             futures[name] = cluster.admin.incremental_alter_configs(
                 [resource], request_timeout=cluster.timeout, validate_only=dry_run

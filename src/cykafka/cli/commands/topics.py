@@ -22,7 +22,6 @@ from cykafka.cli.cluster.administration import (
     has_code,
     is_internal,
     need_consent,
-    texts,
 )
 from cykafka.cli.cluster.connection import ConnectionOptions
 from cykafka.cli.cluster.profiles import resolve
@@ -154,7 +153,8 @@ def _show_topic(
         print(json_line({**head, "partitions": partitions}))
         return
     print(f"topic {topic.name}, id {id_of(topic)}")
-    print(printable(f"configs: {texts(own) or 'all have their defaults'}"))
+    configs = ", ".join(f"{name}={value}" for name, value in own.items())
+    print(printable(f"configs: {configs or 'all have their defaults'}"))
     show(_COLUMNS, rows)
 
 
