@@ -33,7 +33,6 @@ class SampledGroup:
 
     name: str
     state: str
-    members: int = 0
     error: str | None = None
 
 
@@ -105,7 +104,6 @@ class Sampler:
             SampledGroup(
                 name=name,
                 state=_word((described.get(name) or listed[name]).state),
-                members=len(described[name].members) if name in described else 0,
                 error=outcomes.error(name),
             )
             for name in names
@@ -176,40 +174,36 @@ class History:
             course = courses[key] = self._courses.get(key) or deque(maxlen=_LENGTH)
             if now.lag is not None:
                 course.append(now.lag)
-            rows.append(_row(self._positions.get(key), now, seconds, course, groups[now.group]))
+            before, group = self._positions.get(key), groups[now.group]
+            rows.append(
+                Row(
+                    group=now.group,
+                    topic=now.topic,
+                    partition=now.partition,
+                    lag=now.lag,
+                    produced_s=_rate(before.end if before else None, now.end, seconds),
+                    consumed_s=_rate(before.committed if before else None, now.committed, seconds),
+                    course=tuple(course),
+                    client_id=now.client_id,
+                    state=group.state,
+                    errors=tuple(filter(None, (group.error, now.error))),
+                )
+            )
         read = {position.group for position in sample.positions}
-        rows += [_row_of_group(group) for group in sample.groups if group.name not in read]
+        rows += [
+            Row(
+                group=group.name,
+                topic="",
+                partition=None,
+                partitions=0,
+                state=group.state,
+                errors=tuple(filter(None, (group.error,))),
+            )
+            for group in sample.groups
+            if group.name not in read
+        ]
         self._clock_s, self._positions, self._courses = sample.clock_s, positions, courses
         return rows
-
-
-def _row(
-    before: Position | None,
-    now: Position,
-    seconds: float,
-    course: Iterable[int],
-    group: SampledGroup,
-) -> Row:
-    return Row(
-        group=now.group,
-        topic=now.topic,
-        partition=now.partition,
-        lag=now.lag,
-        produced_s=_rate(before.end if before else None, now.end, seconds),
-        consumed_s=_rate(before.committed if before else None, now.committed, seconds),
-        course=tuple(course),
-        client_id=now.client_id,
-        state=group.state,
-        errors=tuple(filter(None, (group.error, now.error))),
-    )
-
-
-def _row_of_group(group: SampledGroup) -> Row:
-    """Return the row of a group that reads nothing."""
-    errors = tuple(filter(None, (group.error,)))
-    return Row(
-        group=group.name, topic="", partition=None, partitions=0, state=group.state, errors=errors
-    )
 
 
 def by_group(rows: Iterable[Row]) -> list[Row]:
