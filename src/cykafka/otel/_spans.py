@@ -86,49 +86,37 @@ class Spans:
         **options
             Further arguments for ``Tracer.start_span()``.
         """
-        chosen = self._attributes(operation, topic, attributes)
-        name = _name(operation, topic)
-        return self._tracer.start_span(name, kind=kind, attributes=chosen, **options)
+        chosen = {
+            "operation.name": operation,
+            "operation.type": _TYPES.get(operation, operation),
+            "destination.name": topic,
+            **attributes,
+        }
+        return self._tracer.start_span(
+            operation if topic is None else f"{operation} {topic}",
+            kind=kind,
+            attributes=self._base
+            | {f"messaging.{key}": value for key, value in chosen.items() if value is not None},
+            **options,
+        )
 
     @contextmanager
-    def current(
-        self,
-        kind: SpanKind,
-        operation: str,
-        topic: str | None,
-        attributes: Mapping[str, Any] = {},
-        **options: Any,
-    ) -> Iterator[Span]:
-        """Run a block with a span like `start`'s as the current span.
+    def current(self, *arguments: Any, **options: Any) -> Iterator[Span]:
+        """Run a block with a span from `start` as the current span.
 
         An exception sets the span's status and propagates.
         """
-        with self._tracer.start_as_current_span(
-            _name(operation, topic),
-            kind=kind,
-            attributes=self._attributes(operation, topic, attributes),
+        with trace.use_span(
+            self.start(*arguments, **options),
+            end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
-            **options,
         ) as span:
             try:
                 yield span
             except Exception as error:
                 fail_with(span, error)
                 raise
-
-    def _attributes(
-        self, operation: str, topic: str | None, more: Mapping[str, Any]
-    ) -> _Attributes:
-        chosen = {
-            "operation.name": operation,
-            "operation.type": _TYPES.get(operation, operation),
-            "destination.name": topic,
-            **more,
-        }
-        return self._base | {
-            f"messaging.{key}": value for key, value in chosen.items() if value is not None
-        }
 
 
 def message_attributes(message: Message) -> dict[str, Any]:
@@ -151,10 +139,6 @@ def _server(bootstrap_servers: str) -> _Attributes:
     if not separator or not port.isdecimal():
         return {"server.address": server.strip("[]")}
     return {"server.address": host.strip("[]"), "server.port": int(port)}
-
-
-def _name(operation: str, topic: str | None) -> str:
-    return operation if topic is None else f"{operation} {topic}"
 
 
 def key_text(key: Any) -> str | None:
