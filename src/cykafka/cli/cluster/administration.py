@@ -52,10 +52,8 @@ _MOVING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
-Json = Annotated[Flag, Parameter(name="--json", help="print JSON, one object per line")]
-Yes = Annotated[
-    Flag, Parameter(name=["--yes", "-y"], help="do not prompt; required without a terminal")
-]
+Json = Annotated[Flag, Parameter(help="print JSON, one object per line")]
+Yes = Annotated[Flag, Parameter(alias="-y", help="do not prompt; required without a terminal")]
 DryRun = Annotated[Flag, Parameter(help="print what would happen, without changing anything")]
 
 

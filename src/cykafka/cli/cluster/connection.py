@@ -81,8 +81,7 @@ class _Addresses:
     """The option for the brokers' addresses."""
 
     bootstrap_servers: Annotated[
-        str | None,
-        Parameter(name=["--bootstrap-servers", "-b"], group=GROUP, metavar="HOST:PORT,..."),
+        str | None, Parameter(alias="-b", group=GROUP, metavar="HOST:PORT,...")
     ] = None
     """broker addresses; one reachable broker is enough"""
 
@@ -104,9 +103,7 @@ class Settings:
             "For passwords use @FILE or env:NAME as the value: other users can see the command.",
         ),
     ] = ()
-    config: Annotated[
-        Path | None, Parameter(name=["--config", "-F"], group=GROUP, metavar="FILE")
-    ] = None
+    config: Annotated[Path | None, Parameter(alias="-F", group=GROUP, metavar="FILE")] = None
     """a file of properties: lines KEY=VALUE, or TOML if its name ends in .toml"""
     profile: Annotated[str | None, Parameter(group=GROUP, metavar="NAME")] = None
     """a profile of ~/.config/cykafka/config.toml (default: CYKAFKA_PROFILE, else "default")"""
@@ -162,7 +159,7 @@ class Settings:
 class Connection(Settings, _Addresses):
     """The options of connections to brokers, with their help."""
 
-    verbose: Annotated[bool, plain("--verbose", "-v", group=GROUP)] = False
+    verbose: Annotated[bool, plain("-v", group=GROUP)] = False
     """show librdkafka's log"""
 
     def properties(self) -> dict[str, str]:

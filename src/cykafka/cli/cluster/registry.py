@@ -38,7 +38,6 @@ SchemaKind = Literal["avro", "protobuf", "json"]
 Url = Annotated[
     str | None,
     plain(
-        "--schema-registry",
         "-r",
         group=GROUP,
         metavar="URL",

@@ -310,7 +310,7 @@ def delete(
     *,
     resources: Annotated[Resources | None, Parameter(name="*")] = None,
     chosen: Annotated[Filter | None, Parameter(name="*")] = None,
-    all_: Annotated[bool, plain("--all")] = False,
+    all_: Annotated[bool, plain()] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,

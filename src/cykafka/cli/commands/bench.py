@@ -110,7 +110,7 @@ def measure(
     round_trips: Annotated[PositiveInt, Parameter(metavar="N")] = 1_000,
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4,
     replication_factor: Annotated[PositiveInt | None, Parameter(metavar="N")] = None,
-    quiet: Annotated[bool, plain("--quiet", "-q")] = False,
+    quiet: Annotated[bool, plain("-q")] = False,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:

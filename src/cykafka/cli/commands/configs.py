@@ -69,7 +69,7 @@ configs = App(
 class ChangeOptions:
     """The options that change properties, with their help."""
 
-    set_: Annotated[tuple[str, ...], plain("--set", "-c", metavar="KEY=VALUE")] = ()
+    set_: Annotated[tuple[str, ...], plain("-c", metavar="KEY=VALUE")] = ()
     """set a property; the value @FILE or env:NAME keeps a secret out of the command; repeatable"""
     append: Annotated[tuple[str, ...], plain(metavar="KEY=VALUE")] = ()
     """add a value to a property that is a list; repeatable"""
@@ -195,7 +195,7 @@ def describe(
     kind: Kind,
     /,
     *names: str,
-    all_: Annotated[bool, plain("--all")] = False,
+    all_: Annotated[bool, plain()] = False,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:

@@ -52,51 +52,41 @@ _WHAT = Group("Output", sort_key=2)
 class ConsumeOptions:
     """The options of ``cykafka consume``, with their help."""
 
-    offset: Annotated[str | None, option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
+    offset: Annotated[str | None, option("-o", group=_WHERE, metavar="PLACE")] = None
     """start here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
-    until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
+    until: Annotated[str | None, option(group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
-    exit: Annotated[bool, plain("--exit", "-e", group=_WHERE)] = False
+    exit: Annotated[bool, plain("-e", group=_WHERE)] = False
     """exit at the current ends; with -G, when all partitions are at their ends"""
-    partition: Annotated[
-        tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
-    ] = ()
+    partition: Annotated[tuple[str, ...], option("-p", group=_WHERE, metavar="N,...")] = ()
     """only these partitions, such as 0,2-4; repeatable"""
-    group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
+    group: Annotated[str | None, option("-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
-    share_group: Annotated[str | None, option("--share-group", group=_WHERE, metavar="NAME")] = (
-        None
-    )
+    share_group: Annotated[str | None, option(group=_WHERE, metavar="NAME")] = None
     """share the records with the share group's other members, and accept what was printed"""
-    count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
+    count: Annotated[PositiveInt | None, option("-c", group=_WHERE, metavar="N")] = None
     """exit after N records"""
-    key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
+    key: Annotated[str | None, option("-k", group=_WHERE, metavar="TEXT")] = None
     """only records with this key"""
-    value_format: Annotated[
-        str | None, option("--value-format", group=_WHAT, metavar="FORMAT")
-    ] = None
+    value_format: Annotated[str | None, option(group=_WHAT, metavar="FORMAT")] = None
     """decode values: avro, protobuf, json, string, bytes or such as '>q', see below"""
-    key_format: Annotated[str | None, option("--key-format", group=_WHAT, metavar="FORMAT")] = None
+    key_format: Annotated[str | None, option(group=_WHAT, metavar="FORMAT")] = None
     """decode keys likewise"""
-    skip_bad: Annotated[bool, plain("--skip-bad", group=_WHAT)] = False
+    skip_bad: Annotated[bool, plain(group=_WHAT)] = False
     """skip and count records that cannot be decoded (default: stop there)"""
-    delimiter: Annotated[str | None, option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
-        None
-    )
+    delimiter: Annotated[str | None, option("-D", group=_WHAT, metavar="TEXT")] = None
     r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
-    key_delimiter: Annotated[
-        str | None, option("--key-delimiter", "-K", group=_WHAT, metavar="TEXT")
-    ] = None
+    key_delimiter: Annotated[str | None, option("-K", group=_WHAT, metavar="TEXT")] = None
     """print the key and this text before the value"""
-    format: Annotated[str | None, option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
+    format: Annotated[str | None, option("-f", group=_WHAT, metavar="TEXT")] = None
     """print by a template with kcat's tokens, see below"""
-    json: Annotated[bool, plain("--json", "-J", group=_WHAT)] = False
+    json: Annotated[bool, plain("-J", group=_WHAT)] = False
     """print one JSON object per line, which ``cykafka produce --json`` reads"""
-    hex: Annotated[bool, plain("--hex", group=_WHAT)] = False
+    hex: Annotated[bool, plain(group=_WHAT)] = False
     """print a dump in hexadecimal"""
-    null: Annotated[bool, plain("--null", "-Z", group=_WHAT)] = False
+    null: Annotated[bool, plain("-Z", group=_WHAT)] = False
     """print NULL for null (default: nothing)"""
-    quiet: Annotated[bool, plain("--quiet", "-q", group=_WHAT)] = False
+    quiet: Annotated[bool, plain("-q", group=_WHAT)] = False
     """show neither progress nor a summary; still show errors"""
 
 

@@ -90,7 +90,7 @@ def _find(
 def list_(
     *patterns: str,
     state: Annotated[tuple[_State, ...], plain()] = (),
-    type_: Annotated[tuple[_Type, ...], plain("--type")] = (),
+    type_: Annotated[tuple[_Type, ...], plain()] = (),
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
@@ -230,13 +230,11 @@ _LAG_COLUMNS = ("group", "topic", "partitions", "committed", "end", "lag", "max_
 @groups.command
 def lag(
     *patterns: str,
-    watch: Annotated[bool, plain("--watch", "-w")] = False,
+    watch: Annotated[bool, plain("-w")] = False,
     interval: Annotated[
         float, Parameter(metavar="S", validator=validators.Number(gte=0.1, lte=3600))
     ] = 2.0,
-    max_: Annotated[
-        int | None, Parameter(name="--max", metavar="N", validator=validators.Number(gte=0))
-    ] = None,
+    max_: Annotated[int | None, Parameter(metavar="N", validator=validators.Number(gte=0))] = None,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:

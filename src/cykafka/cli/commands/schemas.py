@@ -47,12 +47,11 @@ schemas = App(
 SettingsOptions = Annotated[Settings | None, Parameter(name="*")]
 Type = Annotated[
     SchemaKind | None,
-    plain("--type", help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"),
+    plain(help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"),
 ]
 References = Annotated[
     tuple[str, ...],
     plain(
-        "--reference",
         metavar="NAME=SUBJECT:VERSION",
         help="a registered schema that the file refers to by a name; repeatable",
     ),

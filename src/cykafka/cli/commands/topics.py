@@ -189,13 +189,9 @@ def create(
     names: Names,
     /,
     *,
-    partitions: Annotated[
-        PositiveInt | None, Parameter(name=["--partitions", "-p"], metavar="N")
-    ] = None,
-    replication_factor: Annotated[
-        PositiveInt | None, Parameter(name=["--replication-factor", "-r"], metavar="N")
-    ] = None,
-    set_: Annotated[tuple[str, ...], plain("--set", "-c", metavar="KEY=VALUE")] = (),
+    partitions: Annotated[PositiveInt | None, Parameter(alias="-p", metavar="N")] = None,
+    replication_factor: Annotated[PositiveInt | None, Parameter(alias="-r", metavar="N")] = None,
+    set_: Annotated[tuple[str, ...], plain("-c", metavar="KEY=VALUE")] = (),
     if_not_exists: Flag = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -306,9 +302,7 @@ def alter(
     names: Names,
     /,
     *,
-    partitions: Annotated[
-        PositiveInt, Parameter(name=["--partitions", "-p"], metavar="N", show_default=False)
-    ],
+    partitions: Annotated[PositiveInt, Parameter(alias="-p", metavar="N", show_default=False)],
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,

@@ -35,15 +35,13 @@ _PARTS: tuple[Part, Part] = ("key", "value")
 class SchemaOptions:
     """The options of ``cykafka produce`` for schemas, with their help."""
 
-    schema: Annotated[str | None, option("--schema", group=_GROUP, metavar="FILE")] = None
+    schema: Annotated[str | None, option(group=_GROUP, metavar="FILE")] = None
     """register this schema of the values; FILE#MESSAGE chooses a message of Protobuf"""
-    subject: Annotated[str | None, option("--subject", group=_GROUP, metavar="SUBJECT")] = None
+    subject: Annotated[str | None, option(group=_GROUP, metavar="SUBJECT")] = None
     """the subject of the values' schema, or SUBJECT:VERSION (default: TOPIC-value, its latest)"""
-    key_schema: Annotated[str | None, option("--key-schema", group=_GROUP, metavar="FILE")] = None
+    key_schema: Annotated[str | None, option(group=_GROUP, metavar="FILE")] = None
     """register this schema of the keys"""
-    key_subject: Annotated[
-        str | None, option("--key-subject", group=_GROUP, metavar="SUBJECT")
-    ] = None
+    key_subject: Annotated[str | None, option(group=_GROUP, metavar="SUBJECT")] = None
     """the subject of the keys' schema (default: TOPIC-key)"""
 
     def of(self, part: Part) -> tuple[str | None, str | None]:

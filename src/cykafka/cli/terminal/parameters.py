@@ -46,20 +46,20 @@ Names = Annotated[tuple[str, ...], Parameter(negative=())]
 """The arguments of a command that needs one or more."""
 
 
-def plain(*names: str, **more: Any) -> Parameter:
+def plain(*aliases: str, **more: Any) -> Parameter:
     """Declare an option without a negative form, whose help does not show a default.
 
-    Without names, cyclopts names it after the parameter. `more` goes to `Parameter`.
+    Cyclopts names it after the parameter. `more` goes to `Parameter`.
     """
-    return Parameter(names or None, negative=(), show_default=False, **more)
+    return Parameter(alias=aliases, negative=(), show_default=False, **more)
 
 
 Flag = Annotated[bool, plain()]
 
 
-def option(*names: str, **more: Any) -> Parameter:
+def option(*aliases: str, **more: Any) -> Parameter:
     """Declare an option like `plain`, with a text that may begin with a hyphen."""
-    return plain(*names, allow_leading_hyphen=True, converter=_converted, **more)
+    return plain(*aliases, allow_leading_hyphen=True, converter=_converted, **more)
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
