@@ -18,9 +18,9 @@ from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
 from cykafka._core.model import Messages
 from cykafka._core.share.consumer import ShareConsumer
+from cykafka.internal import kafka_error
 from cykafka.otel._spans import (
     Spans,
-    cause,
     context_names,
     creation_context,
     extracted,
@@ -101,7 +101,7 @@ class Traced:
         try:
             return read(*args, **kwargs), begun
         except Exception as error:
-            if not isinstance(error, StopIteration) and not _is_end(cause(error)):
+            if not isinstance(error, StopIteration) and not _is_end(kafka_error(error)):
                 span = self._spans.start(SpanKind.CLIENT, "poll", None, start_time=begun)
                 fail_with(span, error)
                 span.end()

@@ -23,9 +23,10 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from cykafka._core.client.handle import Handle
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.library import __version__
 from cykafka._core.common.message import Message
+from cykafka.internal import kafka_error
 
 _Attributes: TypeAlias = dict[str, AttributeValue]
 Header: TypeAlias = tuple[Any, Any]
@@ -151,12 +152,6 @@ def key_text(key: Any) -> str | None:
         return None
 
 
-def cause(error: BaseException) -> KafkaError | None:
-    """Return a KafkaException's KafkaError, or None."""
-    first = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    return first if isinstance(first, KafkaError) else None
-
-
 def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
     """Set the span's status to error, and ``error.type`` to the Kafka error's name."""
     span.set_attribute("error.type", error.name())
@@ -165,9 +160,9 @@ def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
 
 def fail_with(span: Span, error: BaseException) -> None:
     """Set the span's status to an exception, and record the exception."""
-    kafka_error = cause(error)
-    if kafka_error is not None:
-        fail(span, kafka_error)
+    cause = kafka_error(error)
+    if cause is not None:
+        fail(span, cause)
     else:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
