@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
@@ -159,6 +160,7 @@ def describe(*patterns: str, json: Json = False, connection: ConnectionOptions =
 
 _MEMBER_COLUMNS = ("member", "client_id", "host", "instance_id", "partitions")
 _OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "member")
+_OFFSET_CELLS = attrgetter("topic", "partition", "committed", "end", "lag", "member_id")
 
 
 def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bool) -> None:
@@ -172,17 +174,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bo
         )
         for member in group.members
     ]
-    offsets = [
-        (
-            position.topic,
-            position.partition,
-            position.committed,
-            position.end,
-            position.lag,
-            position.member_id,
-        )
-        for position in found
-    ]
+    offsets = list(map(_OFFSET_CELLS, found))
     total = sum_positions(found)[2]
     head = {
         "group": group.group_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -299,10 +299,6 @@ def _print(group: str, moves: list[Move], *, as_csv: bool, as_json: bool) -> Non
         return
     show(
         ("group", "topic", "partition", "before", "after", "begin", "end", "limited"),
-        [
-            (group, move.topic, move.partition, move.before, move.after, move.begin, move.end,
-             move.limited)
-            for move in moves
-        ],
+        [(group, *astuple(move)) for move in moves],
         as_json=as_json,
-    )  # fmt: skip
+    )

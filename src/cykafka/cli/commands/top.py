@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 from cyclopts import Group, Parameter, validators
@@ -27,17 +28,8 @@ HELP_EPILOGUE = (
 
 _WHAT = Group("What", sort_key=1)
 _HOW = Group("How", sort_key=2)
-_COLUMNS = (
-    "group",
-    "topic",
-    "partition",
-    "committed",
-    "end",
-    "lag",
-    "client_id",
-    "state",
-    "error",
-)
+_OF_POSITION = ("group", "topic", "partition", "committed", "end", "lag", "client_id")
+_COLUMNS = (*_OF_POSITION, "state", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +108,7 @@ def _print_once(options: TopOptions, brokers: Brokers) -> int:
 def _rows(sample: Sample) -> list[tuple[object, ...]]:
     states = {group.name: group.state for group in sample.groups}
     rows: list[tuple[object, ...]] = [
-        (
-            position.group,
-            position.topic,
-            position.partition,
-            position.committed,
-            position.end,
-            position.lag,
-            position.client_id,
-            states[position.group],
-            position.error,
-        )
+        (*attrgetter(*_OF_POSITION)(position), states[position.group], position.error)
         for position in sample.positions
     ]
     read = {position.group for position in sample.positions}

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
+from cykafka import MessageBatch
+from cykafka.cli.terminal.failures import Failed
 from cykafka.internal import did_you_mean, is_topic_name
 
 __all__ = [
+    "DecodedBatch",
     "Headers",
     "Kind",
     "Parts",
@@ -69,21 +73,39 @@ class Parts(NamedTuple):
     topic: str | None = None
 
 
-class Records(Protocol):
-    """Records as columns: a MessageBatch, or one that the command has decoded."""
+@dataclass
+class DecodedBatch:
+    """Records of a batch with decoded keys and values, in the columns of a MessageBatch."""
 
-    @property
-    def topics(self) -> Sequence[str]: ...
-    @property
-    def partitions(self) -> Sequence[int]: ...
-    @property
-    def offsets(self) -> Sequence[int]: ...
-    @property
-    def timestamps(self) -> Sequence[int]: ...
-    def keys(self) -> list[bytes | None]: ...
-    def values(self) -> list[bytes | None]: ...
-    def headers(self) -> list[Headers | None]: ...
-    def __len__(self) -> int: ...
+    used: int
+    """how many records of the batch were read"""
+    failure: Failed | None
+    """why it ends there"""
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+    timestamps: list[int]
+    key_column: list[bytes | None]
+    value_column: list[bytes | None]
+    header_column: list[Headers | None]
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def keys(self) -> list[bytes | None]:
+        """Return the decoded keys."""
+        return self.key_column
+
+    def values(self) -> list[bytes | None]:
+        """Return the decoded values."""
+        return self.value_column
+
+    def headers(self) -> list[Headers | None]:
+        """Return the headers."""
+        return self.header_column
+
+
+Records: TypeAlias = MessageBatch | DecodedBatch
 
 
 def encode_batch(batch: Records, keys: Kind = "text", values: Kind = "text") -> list[str]:

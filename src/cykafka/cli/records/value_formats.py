@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cykafka import MessageBatch
 from cykafka.cli.cluster.registry import HOW_TO_NAME, Registry, using_schemas
-from cykafka.cli.records.json_record import Headers, Kind, parse
+from cykafka.cli.records.json_record import DecodedBatch, Headers, Kind, parse
 from cykafka.cli.records.plain_json import FLOATS, strict_json, to_json
-from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
+from cykafka.cli.terminal.failures import BadRecords, UsageError
 
 if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS_HELP",
-    "DecodedBatch",
     "Decoder",
     "Pack",
     "Part",
@@ -225,38 +223,6 @@ def _has_schema_header(form: ValueFormat, headers: Headers | None) -> bool:
     return any(key == name for key, _ in headers or ())
 
 
-@dataclass
-class DecodedBatch:
-    """Records of a batch with decoded keys and values, in the columns of a MessageBatch."""
-
-    topics: list[str] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    key_column: list[bytes | None] = field(default_factory=list)
-    value_column: list[bytes | None] = field(default_factory=list)
-    header_column: list[Headers | None] = field(default_factory=list)
-    used: int = 0
-    """how many records of the batch were read"""
-    failure: Failed | None = None
-    """why it ends there"""
-
-    def __len__(self) -> int:
-        return len(self.topics)
-
-    def keys(self) -> list[bytes | None]:
-        """Return the decoded keys."""
-        return self.key_column
-
-    def values(self) -> list[bytes | None]:
-        """Return the decoded values."""
-        return self.value_column
-
-    def headers(self) -> list[Headers | None]:
-        """Return the headers."""
-        return self.header_column
-
-
 class Decoder:
     """Decodes batches.
 
@@ -294,7 +260,9 @@ class Decoder:
         Failed
             The registry does not respond.
         """
-        found = DecodedBatch()
+        decoded: list[tuple[Any, ...]] = []
+        used = 0
+        failure = None
         rows = zip(
             batch.topics,
             batch.partitions,
@@ -312,22 +280,17 @@ class Decoder:
                 if key is None or own_key == key:
                     part = "value"
                     value = _read(self._value, raw_value, topic, headers)
-                    found.topics.append(topic)
-                    found.partitions.append(partition)
-                    found.offsets.append(offset)
-                    found.timestamps.append(timestamp)
-                    found.key_column.append(own_key)
-                    found.value_column.append(value)
-                    found.header_column.append(headers)
+                    decoded.append((topic, partition, offset, timestamp, own_key, value, headers))
             except (ValueError, RecursionError) as error:
                 place = f"{topic}[{partition}] at offset {offset}"
-                found.failure = self.bad.add(place, f"{part}: {error}")
-                if found.failure is not None:
+                failure = self.bad.add(place, f"{part}: {error}")
+                if failure is not None:
                     break
-            found.used += 1
-            if len(found) == most:
+            used += 1
+            if len(decoded) == most:
                 break
-        return found
+        columns = zip(*decoded, strict=True) if decoded else [()] * 7
+        return DecodedBatch(used, failure, *map(list, columns))
 
 
 def _read(
