@@ -7,19 +7,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cykafka.stats import Broker, Partition, Statistics, Topic
 
-__all__ = [
-    "OF_BROKER",
-    "OF_CLIENT",
-    "OF_PARTITION",
-    "OF_TOPIC",
-    "QUANTILES",
-    "TOTAL_OF_TOPIC",
-    "WINDOWS",
-    "TopicTotals",
-    "ValueOf",
-    "WindowSummary",
-]
-
 _T = TypeVar("_T")
 
 # The window's attribute -> the label.
@@ -181,7 +168,7 @@ OF_BROKER: tuple[ValueOf[Broker], ...] = (
 
 
 class TopicTotals(NamedTuple):
-    """A topic's totals over all its partitions."""
+    """A topic's totals of the partitions' attributes with these names."""
 
     records_sent: int = 0
     bytes_sent: int = 0

@@ -278,7 +278,7 @@ def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
     A sum over the partitions would decrease when librdkafka forgets one of them, and Prometheus
     would mistake that for a restart.
     """
-    sent = sent_bytes = received = received_bytes = outdated = 0
+    sums = list(total)
     for number, now in topic.partitions.items():
         then = earlier.partitions.get(number, _NEW)
         if (
@@ -287,18 +287,9 @@ def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
             or then.records_received > now.records_received
         ):
             then = _NEW  # librdkafka forgot the partition and counts from 0 again
-        sent += now.records_sent - then.records_sent
-        sent_bytes += now.bytes_sent - then.bytes_sent
-        received += now.records_received - then.records_received
-        received_bytes += now.bytes_received - then.bytes_received
-        outdated += now.outdated_records - then.outdated_records
-    return TopicTotals(
-        total.records_sent + sent,
-        total.bytes_sent + sent_bytes,
-        total.records_received + received,
-        total.bytes_received + received_bytes,
-        total.outdated_records + outdated,
-    )
+        for at, name in enumerate(TopicTotals._fields):
+            sums[at] += getattr(now, name) - getattr(then, name)
+    return TopicTotals(*sums)
 
 
 def _labels(client: _Snapshot) -> list[str]:
