@@ -19,8 +19,13 @@ from cykafka.cli.cluster.connection import Connection, Settings
 from cykafka.cli.cluster.registry import Registry, parse_version
 from cykafka.cli.main import main
 from cykafka.cli.records.avro_json import AvroForm, name_branches
-from cykafka.cli.records.json_record import Writers, decode, encode_batch
-from cykafka.cli.records.plain_json import strict_json, to_json
+from cykafka.cli.records.json_record import (
+    Writers,
+    decode,
+    encode_batch,
+    strict_json,
+    to_json,
+)
 from cykafka.cli.records.value_formats import Decoder, Pack, ValueFormat, reader, writer
 from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.schemas.document import UnfitError

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from cykafka.cli.records.json_record import Headers
-from cykafka.cli.records.plain_json import strict_json, to_json
+from cykafka.cli.records.json_record import Headers, strict_json, to_json
 from cykafka.cli.terminal.failures import Failed
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
@@ -27,15 +26,6 @@ from cykafka.serialization import MessageField, SerializationContext, Serializat
 if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.protobuf_files import ProtobufFile
-
-__all__ = [
-    "avro_reader",
-    "avro_writer",
-    "json_reader",
-    "json_writer",
-    "protobuf_reader",
-    "protobuf_writer",
-]
 
 _Reader = Callable[[bytes, str, Headers | None], bytes]
 _Writer = Callable[[Any], bytes]

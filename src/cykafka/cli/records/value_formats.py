@@ -12,25 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from cykafka import MessageBatch
 from cykafka.cli.cluster.registry import HOW_TO_NAME, Registry, using_schemas
-from cykafka.cli.records.json_record import DecodedBatch, Headers, Kind, parse
-from cykafka.cli.records.plain_json import FLOATS, strict_json, to_json
+from cykafka.cli.records.json_record import (
+    FLOATS,
+    DecodedBatch,
+    Headers,
+    Kind,
+    parse,
+    strict_json,
+    to_json,
+)
 from cykafka.cli.terminal.failures import BadRecords, UsageError
 
 if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.document import Document
-
-__all__ = [
-    "FORMATS_HELP",
-    "Decoder",
-    "Pack",
-    "Part",
-    "Reader",
-    "ValueFormat",
-    "Writer",
-    "reader",
-    "writer",
-]
 
 Reader: TypeAlias = Callable[[bytes, str, Headers | None], bytes]
 """Returns the text of bytes, given the record's topic and headers."""
