@@ -11,8 +11,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["Interrupts"]
-
 _TICK_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

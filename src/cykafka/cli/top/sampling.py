@@ -10,14 +10,12 @@ from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import TypeVar
 
-from cykafka import ConsumerGroupState, KafkaException
+from cykafka import KafkaException
 from cykafka.admin import AdminClient
 from cykafka.cli.cluster.administration import Cluster, Outcomes
 from cykafka.cli.cluster.connection import Brokers
 from cykafka.cli.cluster.lag import Position, describe_groups, find_positions, list_groups
 from cykafka.cli.terminal.failures import Failed, reason
-
-__all__ = ["History", "Row", "Sample", "SampledGroup", "Sampler", "by_group", "sparkline"]
 
 _T = TypeVar("_T", int, float)
 _Key = tuple[str, str, int]
@@ -103,7 +101,7 @@ class Sampler:
         groups = [
             SampledGroup(
                 name=name,
-                state=_word((described.get(name) or listed[name]).state),
+                state=(described.get(name) or listed[name]).state.name.lower().replace("_", " "),
                 error=outcomes.error(name),
             )
             for name in names
@@ -122,10 +120,6 @@ class Sampler:
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _word(state: ConsumerGroupState) -> str:
-    return state.name.lower().replace("_", " ")
 
 
 # -- rates and courses
