@@ -19,7 +19,7 @@ from machine import WAIT_S
 
 from cykafka import Producer
 from cykafka.testing import MockCluster
-from cykafka.testing._checks import API_NAMES, APIS
+from cykafka.testing.cluster import API_NAMES, APIS
 
 pytestmark = pytest.mark.ours
 

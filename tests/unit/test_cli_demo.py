@@ -7,10 +7,9 @@ import importlib.util
 import pytest
 
 from cykafka.cli.commands.demo import Verifier, default_file, rounds
-from cykafka.cli.records.bad_records import BadRecords
 from cykafka.cli.records.chunks import Chunk, Input
 from cykafka.cli.records.json_record import Headers
-from cykafka.cli.terminal.failures import UsageError
+from cykafka.cli.terminal.failures import BadRecords, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 
 Record = tuple[bytes | None, bytes | None, Headers | None]

@@ -14,9 +14,8 @@ import pytest
 
 from cykafka.cli.commands.produce import _paced
 from cykafka.cli.main import main
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
 from cykafka.cli.records.chunks import Chunk, Input, limit_records
-from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 
 
@@ -122,14 +121,14 @@ def test_headers_are_before_the_key(read: Reader) -> None:
 def test_header_that_librdkafka_cannot_send_is_a_bad_line(read: Reader) -> None:
     chunks = read(b"a=1|x\na\0=1|y\n", header_delimiter=b"|").lines()
     assert next(chunks).values == [b"x"]
-    with pytest.raises(BadRecord, match=r"line 2: headers: .* NUL"):
+    with pytest.raises(Failed, match=r"line 2: headers: .* NUL"):
         next(chunks)
 
 
 def test_bad_line_ends_the_reading_after_the_records_before_it(read: Reader) -> None:
     chunks = read(b"k:v\nno key\nx:y\n", key_delimiter=b":").lines()
     assert next(chunks).values == [b"v"]
-    with pytest.raises(BadRecord, match="file0, line 2: it has no key delimiter ':'; --skip-bad"):
+    with pytest.raises(Failed, match="file0, line 2: it has no key delimiter ':'; --skip-bad"):
         next(chunks)
 
 
@@ -211,7 +210,7 @@ def test_ndjson_line_that_is_no_record_names_the_mistake(
 ) -> None:
     chunks = read(b'{"value":"good"}\n' + line).ndjson()
     assert next(chunks).values == [b"good"]
-    with pytest.raises(BadRecord) as error:
+    with pytest.raises(Failed) as error:
         next(chunks)
     assert "file0, line 2: " in str(error.value)
     assert words in str(error.value)
@@ -249,7 +248,7 @@ def test_csv_row_that_is_no_record_names_its_line(
 ) -> None:
     chunks = read(content).csv()
     assert next(chunks).values == [b'{"a":"1","b":"2"}']
-    with pytest.raises(BadRecord) as error:
+    with pytest.raises(Failed) as error:
         next(chunks)
     assert f"file0, line {line}: " in str(error.value)
     assert words in str(error.value)
@@ -310,7 +309,7 @@ def test_objects_of_csv_have_a_column_as_key(
 
 def test_given_form_of_objects_counts(read: Reader) -> None:
     assert column(read(b"{a,b\n1,2").objects("csv")) == [b'{"{a":"1","b":"2"}']
-    with pytest.raises(BadRecord, match="line 1: not JSON"):
+    with pytest.raises(Failed, match="line 1: not JSON"):
         list(read(b"a,b\n1,2").objects("ndjson"))
 
 
@@ -330,7 +329,7 @@ def test_given_form_of_objects_counts(read: Reader) -> None:
 def test_line_that_is_no_object_names_the_mistake(read: Reader, line: bytes, words: str) -> None:
     chunks = read(b'{"a": 1}\n\n' + line + b"\n").objects()
     assert next(chunks).values == [b'{"a": 1}']
-    with pytest.raises(BadRecord, match=f"line 3: .*{words}"):
+    with pytest.raises(Failed, match=f"line 3: .*{words}"):
         next(chunks)
 
 

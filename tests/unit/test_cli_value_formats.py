@@ -19,13 +19,15 @@ from cykafka.cli.cluster.connection import Connection, Settings
 from cykafka.cli.cluster.registry import Registry, parse_version
 from cykafka.cli.main import main
 from cykafka.cli.records.avro_json import AvroForm, name_branches
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
-from cykafka.cli.records.decoding import Decoder
-from cykafka.cli.records.json_record import Writers, decode, encode_batch
-from cykafka.cli.records.packing import Pack
-from cykafka.cli.records.plain_json import strict_json, to_json
-from cykafka.cli.records.value_formats import ValueFormat, reader, writer
-from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.records.json_record import (
+    Writers,
+    decode,
+    encode_batch,
+    strict_json,
+    to_json,
+)
+from cykafka.cli.records.value_formats import Decoder, Pack, ValueFormat, reader, writer
+from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.schemas.document import UnfitError
 from cykafka.testing import SchemaRegistry
 
@@ -311,7 +313,7 @@ def test_first_bad_record_ends_a_batch_and_others_are_skipped() -> None:
     raw: Any = Raw()
     found = Decoder(None, read, BadRecords(False, print, "; hint")).decode(raw, None, None)
     assert (len(found), found.used) == (0, 0)
-    assert isinstance(found.failure, BadRecord)
+    assert isinstance(found.failure, Failed)
     assert str(found.failure) == "t[0] at offset 0: value: 1 bytes, >q takes 8; hint"
 
     told: list[str] = []

@@ -60,7 +60,7 @@ def sample_at(seconds: int, *more: Position, errors: tuple[str, ...] = ()) -> Sa
                  committed=5, error="no leader")
     )  # fmt: skip
     groups = (
-        SampledGroup(name="billing", state="stable", members=1),
+        SampledGroup(name="billing", state="stable"),
         SampledGroup(name="idle", state="empty"),
         SampledGroup(name="shipping-of-heavy-goods-europe", state="preparing rebalancing"),
     )

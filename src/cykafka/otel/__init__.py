@@ -26,8 +26,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"{error}: pip install 'cykafka[otel]'") from error
 
-from cykafka.otel._consumer import TracedConsumer
+from cykafka.otel._consumer import TracedConsumer, TracedShareConsumer
 from cykafka.otel._producer import TracedProducer
-from cykafka.otel._share_consumer import TracedShareConsumer
 
 __all__ = ["TracedConsumer", "TracedProducer", "TracedShareConsumer"]

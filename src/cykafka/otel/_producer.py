@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from opentelemetry import trace
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     _Base = Producer  # for the types of the methods that the producer provides
 else:
     _Base = object
-
-__all__ = ["TracedProducer"]
 
 
 class TracedProducer(_Base):
@@ -284,13 +281,8 @@ class TracedProducer(_Base):
         self.producer.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        exc_traceback: TracebackType | None,
-    ) -> None:
-        self.producer.__exit__(exc_type, exc_value, exc_traceback)
+    def __exit__(self, *error: Any) -> None:
+        self.producer.__exit__(*error)
 
     if not TYPE_CHECKING:
 

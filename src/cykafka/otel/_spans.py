@@ -23,9 +23,10 @@ from opentelemetry.trace import (
 from opentelemetry.util.types import AttributeValue
 
 from cykafka._core.client.handle import Handle
-from cykafka._core.common.errors import KafkaError, KafkaException
+from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.library import __version__
 from cykafka._core.common.message import Message
+from cykafka.internal import kafka_error
 
 _Attributes: TypeAlias = dict[str, AttributeValue]
 Header: TypeAlias = tuple[Any, Any]
@@ -86,49 +87,37 @@ class Spans:
         **options
             Further arguments for ``Tracer.start_span()``.
         """
-        chosen = self._attributes(operation, topic, attributes)
-        name = _name(operation, topic)
-        return self._tracer.start_span(name, kind=kind, attributes=chosen, **options)
+        chosen = {
+            "operation.name": operation,
+            "operation.type": _TYPES.get(operation, operation),
+            "destination.name": topic,
+            **attributes,
+        }
+        return self._tracer.start_span(
+            operation if topic is None else f"{operation} {topic}",
+            kind=kind,
+            attributes=self._base
+            | {f"messaging.{key}": value for key, value in chosen.items() if value is not None},
+            **options,
+        )
 
     @contextmanager
-    def current(
-        self,
-        kind: SpanKind,
-        operation: str,
-        topic: str | None,
-        attributes: Mapping[str, Any] = {},
-        **options: Any,
-    ) -> Iterator[Span]:
-        """Run a block with a span like `start`'s as the current span.
+    def current(self, *arguments: Any, **options: Any) -> Iterator[Span]:
+        """Run a block with a span from `start` as the current span.
 
         An exception sets the span's status and propagates.
         """
-        with self._tracer.start_as_current_span(
-            _name(operation, topic),
-            kind=kind,
-            attributes=self._attributes(operation, topic, attributes),
+        with trace.use_span(
+            self.start(*arguments, **options),
+            end_on_exit=True,
             record_exception=False,
             set_status_on_exception=False,
-            **options,
         ) as span:
             try:
                 yield span
             except Exception as error:
                 fail_with(span, error)
                 raise
-
-    def _attributes(
-        self, operation: str, topic: str | None, more: Mapping[str, Any]
-    ) -> _Attributes:
-        chosen = {
-            "operation.name": operation,
-            "operation.type": _TYPES.get(operation, operation),
-            "destination.name": topic,
-            **more,
-        }
-        return self._base | {
-            f"messaging.{key}": value for key, value in chosen.items() if value is not None
-        }
 
 
 def message_attributes(message: Message) -> dict[str, Any]:
@@ -153,10 +142,6 @@ def _server(bootstrap_servers: str) -> _Attributes:
     return {"server.address": host.strip("[]"), "server.port": int(port)}
 
 
-def _name(operation: str, topic: str | None) -> str:
-    return operation if topic is None else f"{operation} {topic}"
-
-
 def key_text(key: Any) -> str | None:
     """Return the key as text, or None if it is missing or not text."""
     if isinstance(key, str):
@@ -167,12 +152,6 @@ def key_text(key: Any) -> str | None:
         return None
 
 
-def cause(error: BaseException) -> KafkaError | None:
-    """Return a KafkaException's KafkaError, or None."""
-    first = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    return first if isinstance(first, KafkaError) else None
-
-
 def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
     """Set the span's status to error, and ``error.type`` to the Kafka error's name."""
     span.set_attribute("error.type", error.name())
@@ -181,9 +160,9 @@ def fail(span: Span, error: KafkaError, description: str | None = None) -> None:
 
 def fail_with(span: Span, error: BaseException) -> None:
     """Set the span's status to an exception, and record the exception."""
-    kafka_error = cause(error)
-    if kafka_error is not None:
-        fail(span, kafka_error)
+    cause = kafka_error(error)
+    if cause is not None:
+        fail(span, cause)
     else:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."

@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from cykafka.stats._model import Broker, Partition, Statistics, Topic
-
-__all__ = [
-    "OF_BROKER",
-    "OF_CLIENT",
-    "OF_PARTITION",
-    "OF_TOPIC",
-    "QUANTILES",
-    "TOTAL_OF_TOPIC",
-    "WINDOWS",
-    "TopicTotals",
-    "ValueOf",
-    "WindowSummary",
-]
+from cykafka.stats import Broker, Partition, Statistics, Topic
 
 _T = TypeVar("_T")
 
@@ -40,8 +27,14 @@ class ValueOf(NamedTuple, Generic[_T]):
 
     name: str
     help: str
-    value: Callable[[_T], float | None]
-    """None if the metric does not apply"""
+    value: str | Callable[[_T], float | None]
+    """the object's attribute, or a function that returns None if the metric does not apply"""
+
+    def of(self, counted: _T) -> float | None:
+        """Return the object's value, or None if the metric does not apply."""
+        if isinstance(self.value, str):
+            return getattr(counted, self.value)  # type: ignore[no-any-return]
+        return self.value(counted)
 
 
 def _producer(value: Callable[[Statistics], float]) -> Callable[[Statistics], float | None]:
@@ -106,7 +99,7 @@ OF_CLIENT: tuple[ValueOf[Statistics], ...] = (
     ValueOf(
         "cykafka_waiting_callbacks",
         "Callbacks and events that wait for poll().",
-        lambda client: client.waiting_callbacks,
+        "waiting_callbacks",
     ),
     ValueOf(
         "cykafka_fatal_error",
@@ -139,71 +132,43 @@ OF_CLIENT: tuple[ValueOf[Statistics], ...] = (
 
 OF_BROKER: tuple[ValueOf[Broker], ...] = (
     ValueOf("cykafka_broker_up", "1 if connected.", lambda broker: broker.state == "UP"),
-    ValueOf(
-        "cykafka_broker_requests_total",
-        "Requests sent to the broker.",
-        lambda broker: broker.requests_sent,
-    ),
-    ValueOf(
-        "cykafka_broker_sent_bytes_total",
-        "Bytes sent to the broker.",
-        lambda broker: broker.bytes_sent,
-    ),
+    ValueOf("cykafka_broker_requests_total", "Requests sent to the broker.", "requests_sent"),
+    ValueOf("cykafka_broker_sent_bytes_total", "Bytes sent to the broker.", "bytes_sent"),
     ValueOf(
         "cykafka_broker_responses_total",
         "Responses received from the broker.",
-        lambda broker: broker.responses_received,
+        "responses_received",
     ),
     ValueOf(
-        "cykafka_broker_received_bytes_total",
-        "Bytes received from the broker.",
-        lambda broker: broker.bytes_received,
+        "cykafka_broker_received_bytes_total", "Bytes received from the broker.", "bytes_received"
     ),
-    ValueOf(
-        "cykafka_broker_send_errors_total",
-        "Requests that could not be sent.",
-        lambda broker: broker.send_errors,
-    ),
+    ValueOf("cykafka_broker_send_errors_total", "Requests that could not be sent.", "send_errors"),
     ValueOf(
         "cykafka_broker_receive_errors_total",
         "Responses that could not be received.",
-        lambda broker: broker.receive_errors,
+        "receive_errors",
     ),
     ValueOf(
-        "cykafka_broker_request_timeouts_total",
-        "Requests that timed out.",
-        lambda broker: broker.request_timeouts,
+        "cykafka_broker_request_timeouts_total", "Requests that timed out.", "request_timeouts"
     ),
-    ValueOf(
-        "cykafka_broker_retries_total",
-        "Requests that were sent again.",
-        lambda broker: broker.retries,
-    ),
+    ValueOf("cykafka_broker_retries_total", "Requests that were sent again.", "retries"),
     ValueOf(
         "cykafka_broker_connects_total",
         "Attempts to connect, including failed attempts.",
-        lambda broker: broker.connects,
+        "connects",
     ),
-    ValueOf(
-        "cykafka_broker_disconnects_total",
-        "Connections that ended.",
-        lambda broker: broker.disconnects,
-    ),
-    ValueOf(
-        "cykafka_broker_outbuf_requests",
-        "Requests that wait to be sent.",
-        lambda broker: broker.outbuf_requests,
-    ),
+    ValueOf("cykafka_broker_disconnects_total", "Connections that ended.", "disconnects"),
+    ValueOf("cykafka_broker_outbuf_requests", "Requests that wait to be sent.", "outbuf_requests"),
     ValueOf(
         "cykafka_broker_in_flight_requests",
         "Requests that wait for their response.",
-        lambda broker: broker.in_flight_requests,
+        "in_flight_requests",
     ),
 )
 
 
 class TopicTotals(NamedTuple):
-    """A topic's totals over all its partitions."""
+    """A topic's totals of the partitions' attributes with these names."""
 
     records_sent: int = 0
     bytes_sent: int = 0
@@ -213,22 +178,14 @@ class TopicTotals(NamedTuple):
 
 
 TOTAL_OF_TOPIC: tuple[ValueOf[TopicTotals], ...] = (
-    ValueOf("cykafka_topic_sent_records_total", "Records sent.", lambda total: total.records_sent),
-    ValueOf("cykafka_topic_sent_bytes_total", "Bytes sent.", lambda total: total.bytes_sent),
-    ValueOf(
-        "cykafka_topic_received_records_total",
-        "Records received.",
-        lambda total: total.records_received,
-    ),
-    ValueOf(
-        "cykafka_topic_received_bytes_total",
-        "Bytes received.",
-        lambda total: total.bytes_received,
-    ),
+    ValueOf("cykafka_topic_sent_records_total", "Records sent.", "records_sent"),
+    ValueOf("cykafka_topic_sent_bytes_total", "Bytes sent.", "bytes_sent"),
+    ValueOf("cykafka_topic_received_records_total", "Records received.", "records_received"),
+    ValueOf("cykafka_topic_received_bytes_total", "Bytes received.", "bytes_received"),
     ValueOf(
         "cykafka_topic_outdated_records_total",
         "Fetched records that a seek or a rebalance made useless.",
-        lambda total: total.outdated_records,
+        "outdated_records",
     ),
 )
 
@@ -276,27 +233,19 @@ OF_TOPIC: tuple[ValueOf[Topic], ...] = (
 )
 
 OF_PARTITION: tuple[ValueOf[Partition], ...] = (
-    ValueOf("cykafka_partition_sent_records_total", "Records sent.", lambda it: it.records_sent),
-    ValueOf("cykafka_partition_sent_bytes_total", "Bytes sent.", lambda it: it.bytes_sent),
-    ValueOf(
-        "cykafka_partition_received_records_total",
-        "Records received.",
-        lambda it: it.records_received,
-    ),
-    ValueOf(
-        "cykafka_partition_received_bytes_total",
-        "Bytes received.",
-        lambda it: it.bytes_received,
-    ),
+    ValueOf("cykafka_partition_sent_records_total", "Records sent.", "records_sent"),
+    ValueOf("cykafka_partition_sent_bytes_total", "Bytes sent.", "bytes_sent"),
+    ValueOf("cykafka_partition_received_records_total", "Records received.", "records_received"),
+    ValueOf("cykafka_partition_received_bytes_total", "Bytes received.", "bytes_received"),
     ValueOf(
         "cykafka_partition_queue_records",
         "Records that wait in the producer's queue.",
-        lambda it: it.queued_records,
+        "queued_records",
     ),
     ValueOf(
         "cykafka_partition_fetched_records",
         "Records that the consumer has fetched and the application has not read.",
-        lambda it: it.fetched_records,
+        "fetched_records",
     ),
     ValueOf(
         "cykafka_partition_lag_records", "Records after the committed offset.", _committed_lag

@@ -32,6 +32,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"{error}: pip install 'cykafka[metrics]'") from error
 
 from cykafka._core.common.coroutines import is_coroutine
+from cykafka.stats import Broker, Partition, Statistics, Topic, Window, parse
 from cykafka.stats._metrics import (
     OF_BROKER,
     OF_CLIENT,
@@ -43,7 +44,6 @@ from cykafka.stats._metrics import (
     TopicTotals,
     ValueOf,
 )
-from cykafka.stats._model import Broker, Partition, Statistics, Topic, Window, parse
 
 __all__ = ["StatisticsCollector"]
 
@@ -264,14 +264,12 @@ def _next_snapshot(
 
 def _windows_of(statistics: Statistics) -> Iterator[tuple[tuple[str, str], Window]]:
     """Yield every window, with its attribute's name and the name of its topic or broker."""
-    objects: tuple[tuple[tuple[str, ...], dict[str, Broker] | dict[str, Topic]], ...] = (
-        (("queue_latency_us", "outbuf_latency_us", "rtt_us", "throttle_ms"), statistics.brokers),
-        (("batch_size", "batch_count"), statistics.topics),
-    )
-    for attributes, by_name in objects:
+    for attribute, summary in WINDOWS.items():
+        by_name: Mapping[str, Broker | Topic] = (
+            statistics.brokers if summary.label == "broker" else statistics.topics
+        )
         for name, counted in by_name.items():
-            for attribute in attributes:
-                yield (attribute, name), getattr(counted, attribute)
+            yield (attribute, name), getattr(counted, attribute)
 
 
 def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
@@ -280,7 +278,7 @@ def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
     A sum over the partitions would decrease when librdkafka forgets one of them, and Prometheus
     would mistake that for a restart.
     """
-    sent = sent_bytes = received = received_bytes = outdated = 0
+    sums = list(total)
     for number, now in topic.partitions.items():
         then = earlier.partitions.get(number, _NEW)
         if (
@@ -289,18 +287,9 @@ def _add(total: TopicTotals, topic: Topic, earlier: Topic) -> TopicTotals:
             or then.records_received > now.records_received
         ):
             then = _NEW  # librdkafka forgot the partition and counts from 0 again
-        sent += now.records_sent - then.records_sent
-        sent_bytes += now.bytes_sent - then.bytes_sent
-        received += now.records_received - then.records_received
-        received_bytes += now.bytes_received - then.bytes_received
-        outdated += now.outdated_records - then.outdated_records
-    return TopicTotals(
-        total.records_sent + sent,
-        total.bytes_sent + sent_bytes,
-        total.records_received + received,
-        total.bytes_received + received_bytes,
-        total.outdated_records + outdated,
-    )
+        for at, name in enumerate(TopicTotals._fields):
+            sums[at] += getattr(now, name) - getattr(then, name)
+    return TopicTotals(*sums)
 
 
 def _labels(client: _Snapshot) -> list[str]:
@@ -341,7 +330,7 @@ def _families(
         kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
         family = kind(metric.name, metric.help, labels=[*_CLIENT, *labels])
         for names, counted in found:
-            value = metric.value(counted)
+            value = metric.of(counted)
             if value is not None:
                 family.add_metric(names, float(value))
         yield family

@@ -88,7 +88,8 @@ class Deployment:
                 secured = {name: cleaning.enter_context(Port()).number for name in listeners}
                 self._endpoints.append([plain, *self._security.endpoints(secured)])
             self.nodes = tuple(self._node(id_, properties, timeout) for id_ in range(1, count + 1))
-            cleaning.callback(self._kill)
+            for node in self.nodes:
+                cleaning.callback(node.kill)
             self._cleaning = cleaning.pop_all()
 
     @property
@@ -179,10 +180,6 @@ class Deployment:
 
     def _properties(self, node: int) -> Path:
         return self._folder / f"node-{node}.properties"
-
-    def _kill(self) -> None:
-        for node in self.nodes:
-            node.kill()
 
 
 def copy_logs(paths: Sequence[Path]) -> Path | None:

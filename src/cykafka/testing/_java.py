@@ -309,14 +309,10 @@ def run_tool(
     program = java()
     classes = archived_classes(program, KAFKA.fetch())
     try:
-        done = subprocess.run(
+        done = run_program(
             [program, *JAVA_OPTIONS, *classes, "-Xmx128m", "-cp", classpath(), main, *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
+            timeout,
+            stderr=subprocess.PIPE,
             process_group=process_group,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -110,9 +110,9 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def run_program(
-    command: Sequence[str], timeout: float, **options: Any
+    command: Sequence[str], timeout: float, *, stderr: int = subprocess.STDOUT, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program without input until it ends. The result's `stdout` includes its errors.
+    """Run a program without input until it ends.
 
     Parameters
     ----------
@@ -120,6 +120,8 @@ def run_program(
         The program and its arguments.
     timeout : float
         Longest run in s.
+    stderr : int
+        By default the result's `stdout` includes the program's errors.
     **options : object
         Further arguments of `subprocess.run`.
 
@@ -134,7 +136,7 @@ def run_program(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         text=True,
         errors="replace",
         timeout=timeout,

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from errno import ENXIO
 from pathlib import Path
@@ -45,10 +45,13 @@ class ExternalCluster(RealCluster):
     ----------
     bootstrap_servers : str
         ``host:port,...`` of a listener without authentication.
+    logs : sequence of Path
+        The paths of the brokers' logs, if they are on this machine.
     """
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, logs: Sequence[Path] = ()) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._logs = logs
 
     def __repr__(self) -> str:
         return f"<ExternalCluster at {self._bootstrap_servers}>"
@@ -57,6 +60,10 @@ class ExternalCluster(RealCluster):
     def bootstrap_servers(self) -> str:
         """``host:port`` of the brokers, joined by commas; for ``bootstrap.servers``."""
         return self._bootstrap_servers
+
+    def keep_logs(self) -> Path | None:
+        """Copy the brokers' logs to a permanent directory; return None if there are none."""
+        return copy_logs(self._logs)
 
     def _askable(self) -> list[str]:
         return [self._bootstrap_servers]
@@ -145,24 +152,6 @@ def _container() -> Iterator[ExternalCluster]:
 # -- brokers that processes share
 
 
-class SharedCluster(ExternalCluster):
-    """The keeper's brokers.
-
-    Parameters
-    ----------
-    state : dict
-        The state that the keeper reports: `servers`, and `logs`, the paths of their logs.
-    """
-
-    def __init__(self, state: dict[str, Any]) -> None:
-        super().__init__(state["servers"])
-        self._logs = [Path(path) for path in state["logs"]]
-
-    def keep_logs(self) -> Path | None:
-        """Copy the brokers' logs to a permanent directory; return None if there are none."""
-        return copy_logs(self._logs)
-
-
 @contextmanager
 def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
     """Share one `any_cluster` among all processes that pass the same directory.
@@ -181,7 +170,8 @@ def shared_cluster(folder: Path) -> Iterator[ExternalCluster]:
     with _locked(folder):
         user = _join(folder)
     try:
-        yield SharedCluster(_state(folder, user))
+        state = _state(folder, user)
+        yield ExternalCluster(state["servers"], [Path(path) for path in state["logs"]])
     finally:
         os.close(user)
 

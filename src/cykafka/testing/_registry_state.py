@@ -15,8 +15,6 @@ from uuid import UUID
 
 from cykafka.testing._avro_compatibility import AvroSchema
 
-__all__ = ["RegistryState", "RequestError"]
-
 _TYPES = ("AVRO", "JSON", "PROTOBUF")
 _LEVELS = (
     "NONE",

@@ -23,8 +23,6 @@ from cykafka.testing._process import KafkaClusterError
 if TYPE_CHECKING:
     from cykafka.testing.kafka import KafkaCluster
 
-__all__ = ["add_broker", "app"]
-
 _PROG = "python -m cykafka.testing"
 _LOOK_S = 0.5
 _GRACE_S = 10.0

@@ -17,12 +17,12 @@ from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.producer import Producer
 from cykafka.admin import AdminClient, NewTopic, OffsetSpec
-from cykafka.testing._checks import check_int, check_topic
 from cykafka.testing._deployment import Deployment
 from cykafka.testing._java import KAFKA, TOOL_TIMEOUT_S, archived_classes, java, run_tool
 from cykafka.testing._node import KafkaNode
 from cykafka.testing._process import KafkaClusterError, NoBrokerError
 from cykafka.testing._server_properties import PLAINTEXT
+from cykafka.testing.cluster import check_int, check_topic
 
 __all__ = ["KafkaCluster", "KafkaClusterError", "KafkaNode", "NoBrokerError"]
 

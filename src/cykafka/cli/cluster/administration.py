@@ -25,22 +25,6 @@ from cykafka.cli.terminal.parameters import Flag
 from cykafka.cli.terminal.texts import name_of, printable
 from cykafka.internal import did_you_mean
 
-__all__ = [
-    "Cluster",
-    "DryRun",
-    "Json",
-    "Outcomes",
-    "Yes",
-    "administration",
-    "confirm",
-    "has_code",
-    "is_internal",
-    "need_consent",
-    "select",
-    "texts",
-    "word",
-]
-
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 _About: TypeAlias = tuple[str, object] | None
@@ -53,10 +37,8 @@ _MOVING = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 
-Json = Annotated[Flag, Parameter(name="--json", help="print JSON, one object per line")]
-Yes = Annotated[
-    Flag, Parameter(name=["--yes", "-y"], help="do not prompt; required without a terminal")
-]
+Json = Annotated[Flag, Parameter(help="print JSON, one object per line")]
+Yes = Annotated[Flag, Parameter(alias="-y", help="do not prompt; required without a terminal")]
 DryRun = Annotated[Flag, Parameter(help="print what would happen, without changing anything")]
 
 
@@ -376,8 +358,3 @@ def has_code(error: BaseException, *codes: int) -> bool:
 def word(member: Enum) -> str:
     """Return an enum member's name as the command line writes it, such as ``cluster-action``."""
     return member.name.lower().replace("_", "-")
-
-
-def texts(values: Mapping[str, Any]) -> str:
-    """Return names and values on one line."""
-    return ", ".join(f"{name}={value}" for name, value in values.items())

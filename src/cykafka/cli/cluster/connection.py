@@ -42,8 +42,6 @@ from cykafka.internal.command_lines import pairs
 if TYPE_CHECKING:
     from cykafka.admin import AdminClient, ClusterMetadata
 
-__all__ = ["GROUP", "Brokers", "Connection", "ConnectionOptions", "Settings"]
-
 _Client = TypeVar("_Client")
 
 GROUP = Group("Connection", sort_key=50)
@@ -81,8 +79,7 @@ class _Addresses:
     """The option for the brokers' addresses."""
 
     bootstrap_servers: Annotated[
-        str | None,
-        Parameter(name=["--bootstrap-servers", "-b"], group=GROUP, metavar="HOST:PORT,..."),
+        str | None, Parameter(alias="-b", group=GROUP, metavar="HOST:PORT,...")
     ] = None
     """broker addresses; one reachable broker is enough"""
 
@@ -104,9 +101,7 @@ class Settings:
             "For passwords use @FILE or env:NAME as the value: other users can see the command.",
         ),
     ] = ()
-    config: Annotated[
-        Path | None, Parameter(name=["--config", "-F"], group=GROUP, metavar="FILE")
-    ] = None
+    config: Annotated[Path | None, Parameter(alias="-F", group=GROUP, metavar="FILE")] = None
     """a file of properties: lines KEY=VALUE, or TOML if its name ends in .toml"""
     profile: Annotated[str | None, Parameter(group=GROUP, metavar="NAME")] = None
     """a profile of ~/.config/cykafka/config.toml (default: CYKAFKA_PROFILE, else "default")"""
@@ -162,7 +157,7 @@ class Settings:
 class Connection(Settings, _Addresses):
     """The options of connections to brokers, with their help."""
 
-    verbose: Annotated[bool, plain("--verbose", "-v", group=GROUP)] = False
+    verbose: Annotated[bool, plain("-v", group=GROUP)] = False
     """show librdkafka's log"""
 
     def properties(self) -> dict[str, str]:
@@ -358,15 +353,11 @@ def _check(place: str, settings: Mapping[str, str]) -> None:
         if key in _OF_JAVA:
             raise UsageError(f"{place}: {key} is a Java client property; {_OF_JAVA[key]}")
         if key == _SERVERS:
-            _check_servers(place, value)
+            # librdkafka skips an address that it cannot read, and then waits for brokers forever.
+            for address in value.split(","):
+                if not _ADDRESS.fullmatch(address.strip()):
+                    raise UsageError(f"{place}: expected HOST:PORT,..., got {value!r}")
         try:
             check_config({key: value})
         except (KafkaException, ValueError, TypeError) as error:
             raise UsageError(f"{place}: {reason(error)}") from None
-
-
-def _check_servers(place: str, servers: str) -> None:
-    # librdkafka skips an address that it cannot read, and then waits for brokers forever.
-    for address in servers.split(","):
-        if not _ADDRESS.fullmatch(address.strip()):
-            raise UsageError(f"{place}: expected HOST:PORT,..., got {servers!r}")

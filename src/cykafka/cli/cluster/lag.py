@@ -16,24 +16,12 @@ from cykafka import (
 from cykafka.admin import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
-    GroupMetadata,
     MemberDescription,
     OffsetSpec,
 )
 from cykafka.cli.cluster.administration import Cluster, Outcomes
 from cykafka.cli.terminal.failures import Failed, reason
 from cykafka.cli.terminal.texts import name_of
-
-__all__ = [
-    "Position",
-    "describe_groups",
-    "find_positions",
-    "list_groups",
-    "list_other_groups",
-    "read_committed",
-    "refuse_other_group",
-    "sum_positions",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +61,8 @@ def list_groups(
     ).result()
     for error in answer.errors or ():
         outcomes.fail("list the groups of a broker", reason(error))
-    return {listing.group_id: listing for listing in sorted(answer.valid or (), key=_group_id)}
+    found = {listing.group_id: listing for listing in answer.valid or ()}
+    return dict(sorted(found.items()))
 
 
 def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]) -> list[str]:
@@ -86,7 +75,10 @@ def list_other_groups(cluster: Cluster, outcomes: Outcomes, known: Iterable[str]
         except KafkaException as error:
             outcomes.fail("list the share groups", reason(error))
             return []
-    names = {group.id or "" for group in listed if _is_other(group)}
+    # The broker describes a group that is not classic as dead. This includes KIP-848 groups.
+    names = {
+        group.id or "" for group in listed if group.state == "Dead" and not group.protocol_type
+    }
     return sorted(names.difference(known))
 
 
@@ -100,15 +92,6 @@ def refuse_other_group(
             f"group {group} is not a consumer group and has no committed offsets; "
             "kafka-share-groups.sh resets a share group"
         )
-
-
-def _is_other(group: GroupMetadata) -> bool:
-    """Whether the broker describes the group as one that is not classic. This includes KIP-848."""
-    return group.state == "Dead" and not group.protocol_type
-
-
-def _group_id(listing: ConsumerGroupListing) -> str:
-    return listing.group_id
 
 
 def describe_groups(

@@ -21,24 +21,11 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.schema import RegisteredSchema, Schema, SchemaReference
 
-__all__ = [
-    "HOW_TO_NAME",
-    "Registry",
-    "SchemaKind",
-    "Url",
-    "kind_of_file",
-    "parse_version",
-    "read_schema",
-    "register",
-    "using_schemas",
-]
-
 SchemaKind = Literal["avro", "protobuf", "json"]
 
 Url = Annotated[
     str | None,
     plain(
-        "--schema-registry",
         "-r",
         group=GROUP,
         metavar="URL",
@@ -145,20 +132,17 @@ class Registry:
             No registry is named, an option is wrong, or a library is missing.
         """
         if self._client is None:
-            self._client = self._open(what)
+            if not self.is_named:
+                raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
+            from cykafka.schemas.options import mistakes
+
+            if found := mistakes(self._options):
+                raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
+            with using_schemas(what):
+                from cykafka.schemas.client import SchemaRegistryClient
+
+                self._client = SchemaRegistryClient(self._options)
         return self._client
-
-    def _open(self, what: str) -> SchemaRegistryClient:
-        if not self.is_named:
-            raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
-        from cykafka.schemas.options import mistakes
-
-        if found := mistakes(self._options):
-            raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
-        with using_schemas(what):
-            from cykafka.schemas.client import SchemaRegistryClient
-
-            return SchemaRegistryClient(self._options)
 
 
 def parse_version(text: str) -> tuple[str, int | Literal["latest"] | None]:
@@ -174,7 +158,7 @@ def parse_version(text: str) -> tuple[str, int | Literal["latest"] | None]:
 # -- schemas in files
 
 
-def kind_of_file(path: Path, option: str) -> SchemaKind:
+def kind_of_file(path: Path) -> SchemaKind:
     """Return the kind of schema that a file's name says.
 
     Raises
@@ -185,8 +169,8 @@ def kind_of_file(path: Path, option: str) -> SchemaKind:
     kind = _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise UsageError(
-            f"{path}: {option} says what it is; names that end in "
-            f"{', '.join(_SUFFIXES)} need no {option}"
+            f"{path}: --type says what it is; names that end in "
+            f"{', '.join(_SUFFIXES)} need no --type"
         )
     return kind
 

@@ -32,8 +32,6 @@ from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, UsageError
 from cykafka.cli.terminal.parameters import Flag, plain
 from cykafka.cli.terminal.texts import counted
 
-__all__ = ["acls", "bindings", "filters"]
-
 _CLUSTER = "kafka-cluster"
 
 acls = App(
@@ -310,7 +308,7 @@ def delete(
     *,
     resources: Annotated[Resources | None, Parameter(name="*")] = None,
     chosen: Annotated[Filter | None, Parameter(name="*")] = None,
-    all_: Annotated[bool, plain("--all")] = False,
+    all_: Annotated[bool, plain()] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,

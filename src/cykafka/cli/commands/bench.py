@@ -24,8 +24,6 @@ from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import plain
 from cykafka.cli.terminal.progress import Meter
 
-__all__ = ["bench", "percentile"]
-
 _EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka bench``\n"
@@ -110,7 +108,7 @@ def measure(
     round_trips: Annotated[PositiveInt, Parameter(metavar="N")] = 1_000,
     partitions: Annotated[PositiveInt, Parameter(metavar="N")] = 4,
     replication_factor: Annotated[PositiveInt | None, Parameter(metavar="N")] = None,
-    quiet: Annotated[bool, plain("--quiet", "-q")] = False,
+    quiet: Annotated[bool, plain("-q")] = False,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:

@@ -36,17 +36,6 @@ from cykafka.cli.terminal.parameters import Names, plain
 from cykafka.cli.terminal.texts import counted
 from cykafka.internal.command_lines import pairs
 
-__all__ = [
-    "ChangeOptions",
-    "configs",
-    "describe_all",
-    "own_entries",
-    "parse_changes",
-    "redact",
-    "shown",
-    "source_name",
-]
-
 HIDDEN = "(hidden)"
 Kind = Literal["topic", "broker", "group"]
 
@@ -69,7 +58,7 @@ configs = App(
 class ChangeOptions:
     """The options that change properties, with their help."""
 
-    set_: Annotated[tuple[str, ...], plain("--set", "-c", metavar="KEY=VALUE")] = ()
+    set_: Annotated[tuple[str, ...], plain("-c", metavar="KEY=VALUE")] = ()
     """set a property; the value @FILE or env:NAME keeps a secret out of the command; repeatable"""
     append: Annotated[tuple[str, ...], plain(metavar="KEY=VALUE")] = ()
     """add a value to a property that is a list; repeatable"""
@@ -162,7 +151,7 @@ def describe_all(
     """Return resources' properties by name, without resources that fail."""
     futures: dict[str, Future[dict[str, ConfigEntry]]] = {}
     for name in names:
-        resource = ConfigResource(_restype(kind), name)
+        resource = ConfigResource(ResourceType[kind.upper()], name)
         futures[name] = cluster.admin.describe_configs(
             [resource], request_timeout=cluster.timeout
         )[resource]
@@ -171,10 +160,6 @@ def describe_all(
         for name, future in futures.items()
     }
     return {name: found for name, found in entries.items() if found is not None}
-
-
-def _restype(kind: Kind) -> ResourceType:
-    return ResourceType[kind.upper()]
 
 
 def _resources(
@@ -199,7 +184,7 @@ def describe(
     kind: Kind,
     /,
     *names: str,
-    all_: Annotated[bool, plain("--all")] = False,
+    all_: Annotated[bool, plain()] = False,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
@@ -278,7 +263,8 @@ def alter(
             confirm(f"change the configuration of {counted(len(before), kind)}", losses, yes=yes)
         futures = {}
         for name in before:
-            resource = ConfigResource(_restype(kind), name, incremental_configs=entries)
+            type_ = ResourceType[kind.upper()]
+            resource = ConfigResource(type_, name, incremental_configs=entries)
             # Each broker handles only its own properties, so send one request per resource.
             futures[name] = cluster.admin.incremental_alter_configs(
                 [resource], request_timeout=cluster.timeout, validate_only=dry_run

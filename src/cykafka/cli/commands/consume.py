@@ -19,20 +19,15 @@ from cykafka import Consumer, KafkaError, MessageBatch, ShareConsumer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
 from cykafka.cli.cluster.registry import Registry, Url
 from cykafka.cli.records import line_formats
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
-from cykafka.cli.records.decoding import Decoder
 from cykafka.cli.records.line_formats import Format
 from cykafka.cli.records.places import Place, parse_place, spans
-from cykafka.cli.records.reading import Member, follow, read_to_end
-from cykafka.cli.records.sharing import ShareMember
-from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat, reader
-from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError
+from cykafka.cli.records.reading import Member, ShareMember, follow, read_to_end
+from cykafka.cli.records.value_formats import FORMATS_HELP, Decoder, ValueFormat, reader
+from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, BadRecords, Failed, Status, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numbers, plain
 from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted
-
-__all__ = ["HELP_EPILOGUE", "consume"]
 
 HELP_EPILOGUE = (
     "examples:\n\n"
@@ -55,60 +50,42 @@ _WHAT = Group("Output", sort_key=2)
 class ConsumeOptions:
     """The options of ``cykafka consume``, with their help."""
 
-    offset: Annotated[str | None, option("--offset", "-o", group=_WHERE, metavar="PLACE")] = None
+    offset: Annotated[str | None, option("-o", group=_WHERE, metavar="PLACE")] = None
     """start here: beginning (default), end, stored, N, -N (N before the end), or @TIME"""
-    until: Annotated[str | None, option("--until", group=_WHERE, metavar="PLACE")] = None
+    until: Annotated[str | None, option(group=_WHERE, metavar="PLACE")] = None
     """end before this place and exit: end, N, -N or @TIME (default: wait for new records)"""
-    exit: Annotated[bool, plain("--exit", "-e", group=_WHERE)] = False
+    exit: Annotated[bool, plain("-e", group=_WHERE)] = False
     """exit at the current ends; with -G, when all partitions are at their ends"""
-    partition: Annotated[
-        tuple[str, ...], option("--partition", "-p", group=_WHERE, metavar="N,...")
-    ] = ()
+    partition: Annotated[tuple[str, ...], option("-p", group=_WHERE, metavar="N,...")] = ()
     """only these partitions, such as 0,2-4; repeatable"""
-    group: Annotated[str | None, option("--group", "-G", group=_WHERE, metavar="NAME")] = None
+    group: Annotated[str | None, option("-G", group=_WHERE, metavar="NAME")] = None
     """share the partitions with the group's other members, and commit what was printed"""
-    share_group: Annotated[str | None, option("--share-group", group=_WHERE, metavar="NAME")] = (
-        None
-    )
+    share_group: Annotated[str | None, option(group=_WHERE, metavar="NAME")] = None
     """share the records with the share group's other members, and accept what was printed"""
-    count: Annotated[PositiveInt | None, option("--count", "-c", group=_WHERE, metavar="N")] = None
+    count: Annotated[PositiveInt | None, option("-c", group=_WHERE, metavar="N")] = None
     """exit after N records"""
-    key: Annotated[str | None, option("--key", "-k", group=_WHERE, metavar="TEXT")] = None
+    key: Annotated[str | None, option("-k", group=_WHERE, metavar="TEXT")] = None
     """only records with this key"""
-    value_format: Annotated[
-        str | None, option("--value-format", group=_WHAT, metavar="FORMAT")
-    ] = None
+    value_format: Annotated[str | None, option(group=_WHAT, metavar="FORMAT")] = None
     """decode values: avro, protobuf, json, string, bytes or such as '>q', see below"""
-    key_format: Annotated[str | None, option("--key-format", group=_WHAT, metavar="FORMAT")] = None
+    key_format: Annotated[str | None, option(group=_WHAT, metavar="FORMAT")] = None
     """decode keys likewise"""
-    skip_bad: Annotated[bool, plain("--skip-bad", group=_WHAT)] = False
+    skip_bad: Annotated[bool, plain(group=_WHAT)] = False
     """skip and count records that cannot be decoded (default: stop there)"""
-    delimiter: Annotated[str | None, option("--delimiter", "-D", group=_WHAT, metavar="TEXT")] = (
-        None
-    )
+    delimiter: Annotated[str | None, option("-D", group=_WHAT, metavar="TEXT")] = None
     r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
-    key_delimiter: Annotated[
-        str | None, option("--key-delimiter", "-K", group=_WHAT, metavar="TEXT")
-    ] = None
+    key_delimiter: Annotated[str | None, option("-K", group=_WHAT, metavar="TEXT")] = None
     """print the key and this text before the value"""
-    format: Annotated[str | None, option("--format", "-f", group=_WHAT, metavar="TEXT")] = None
+    format: Annotated[str | None, option("-f", group=_WHAT, metavar="TEXT")] = None
     """print by a template with kcat's tokens, see below"""
-    json: Annotated[bool, plain("--json", "-J", group=_WHAT)] = False
+    json: Annotated[bool, plain("-J", group=_WHAT)] = False
     """print one JSON object per line, which ``cykafka produce --json`` reads"""
-    hex: Annotated[bool, plain("--hex", group=_WHAT)] = False
+    hex: Annotated[bool, plain(group=_WHAT)] = False
     """print a dump in hexadecimal"""
-    null: Annotated[bool, plain("--null", "-Z", group=_WHAT)] = False
+    null: Annotated[bool, plain("-Z", group=_WHAT)] = False
     """print NULL for null (default: nothing)"""
-    quiet: Annotated[bool, plain("--quiet", "-q", group=_WHAT)] = False
+    quiet: Annotated[bool, plain("-q", group=_WHAT)] = False
     """show neither progress nor a summary; still show errors"""
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """Which records to print."""
-
-    count: int | None
-    key: bytes | None
 
 
 def consume(
@@ -145,13 +122,10 @@ def _consume(
     wanted = _partitions(options)
     defaults = {} if options.share_group else {"auto.offset.reset": "earliest"}
     brokers = connection.brokers(defaults)
-    limits = _Limits(
-        options.count,
-        None if options.key is None else options.key.encode("utf-8", "surrogateescape"),
-    )
+    key = None if options.key is None else options.key.encode("utf-8", "surrogateescape")
     interrupts = Interrupts()
     finished_at: float | None = None
-    failure: BadRecord | None = None
+    failure: Failed | None = None
     consumer: Consumer | ShareConsumer
     if options.share_group is not None:
         consumer = brokers.share_consumer(**{
@@ -181,7 +155,7 @@ def _consume(
         decoder.bad.report = meter.warn
         with interrupts, meter:
             failure = _print_all(
-                batches, member, decoder, form, terminator, limits, meter, interrupts
+                batches, member, decoder, form, terminator, key, options.count, meter, interrupts
             )
             finished_at = time.monotonic()
             if member is not None:
@@ -376,22 +350,22 @@ def _print_all(
     decoder: Decoder,
     form: Format,
     terminator: bytes,
-    limits: _Limits,
+    key: bytes | None,
+    left: int | None,
     meter: Meter,
     interrupts: Interrupts,
-) -> BadRecord | None:
+) -> Failed | None:
     """Print all records; return the one that could not be decoded, if that ends the work."""
-    left = limits.count
     done = 0
     for batch in batches:
         if len(batch):
             with batch:
                 failure = None
                 if decoder.is_needed:
-                    decoded = decoder.decode(batch, limits.key, left)
+                    decoded = decoder.decode(batch, key, left)
                     lines, used, failure = form(decoded), decoded.used, decoded.failure
                 else:
-                    lines, used = _lines(batch, form, limits.key, left)
+                    lines, used = _lines(batch, form, key, left)
                 count = len(lines)
                 size = _write(lines, terminator)
                 if member is not None and used:
@@ -416,18 +390,12 @@ def _lines(
     lines = form(batch)
     used = len(batch)
     if key is not None or (left is not None and used > left):
-        chosen = _chosen(batch, key, left)
+        keys = enumerate(batch.keys())
+        chosen = [at for at, found in keys if key is None or found == key][:left]
         if left is not None and len(chosen) == left:
             used = chosen[-1] + 1
         lines = [lines[at] for at in chosen]
     return lines, used
-
-
-def _chosen(batch: MessageBatch, key: bytes | None, left: int | None) -> list[int]:
-    """Return the indexes of the records to print, at most `left`."""
-    if key is None:
-        return list(range(len(batch)))[:left]
-    return [at for at, found in enumerate(batch.keys()) if found == key][:left]
 
 
 def _write(lines: list[bytes], terminator: bytes) -> int:

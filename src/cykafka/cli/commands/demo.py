@@ -17,20 +17,17 @@ from cyclopts.types import PositiveInt
 
 from cykafka import Consumer, MessageBatch, Producer
 from cykafka.cli.cluster.connection import Brokers, Connection, ConnectionOptions
-from cykafka.cli.records.bad_records import BadRecords
 from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers
 from cykafka.cli.records.places import Place, spans
 from cykafka.cli.records.reading import read_to_end
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
-from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import Flag
 from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted, printable
-
-__all__ = ["Verifier", "default_file", "demo", "rounds"]
 
 # A mock partition keeps 5 MB, and one key may send everything to one partition.
 _ROUND_BYTES = 4_000_000

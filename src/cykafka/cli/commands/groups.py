@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter, validators
@@ -20,7 +21,7 @@ from cykafka import (
     KafkaException,
     TopicPartition,
 )
-from cykafka.admin import ConfigEntry, ConsumerGroupDescription, ConsumerGroupListing
+from cykafka.admin import ConfigEntry, ConsumerGroupDescription
 from cykafka.cli.cluster.administration import (
     Cluster,
     DryRun,
@@ -51,8 +52,6 @@ from cykafka.cli.terminal.output import json_line, show, table
 from cykafka.cli.terminal.parameters import Names, choose_partitions, plain
 from cykafka.cli.terminal.texts import counted, name_of, printable
 
-__all__ = ["groups"]
-
 groups = App(
     name="groups",
     help="Show groups and their lag, and move their offsets.",
@@ -68,46 +67,29 @@ _Type = Literal["consumer", "classic"]
 _OTHER = "share/streams"
 
 
-def find_groups(
-    cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes, others: Iterable[str] = ()
-) -> list[ConsumerGroupListing]:
-    """Return the matching consumer groups, by name.
-
-    Parameters
-    ----------
-    others : iterable of str
-        Names of other groups, which a pattern may also match.
+def _find(
+    cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
+) -> tuple[list[str], list[str]]:
+    """Return the matching consumer groups, and the share and streams groups with exactly a name.
 
     Raises
     ------
     Failed
         A pattern does not match a group.
     """
-    found = list_groups(cluster, outcomes)
-    chosen = select(patterns, sorted([*found, *others]), "group")
-    return [found[name] for name in chosen if name in found]
-
-
-def _named_others(cluster: Cluster, patterns: Iterable[str], outcomes: Outcomes) -> list[str]:
-    """Return the share and streams groups whose exact names are among the patterns."""
     known = list_groups(cluster, outcomes)
     names = [name for name in patterns if name not in known]
-    if not names:
-        return []
-    return [name for name in list_other_groups(cluster, outcomes, known) if name in names]
-
-
-def _refuse(others: Iterable[str], action: str, outcomes: Outcomes) -> None:
-    """Report groups that have no committed offsets."""
-    for name in others:
-        outcomes.fail(f"{action} of group {name}", "it is not a consumer group")
+    others = list_other_groups(cluster, outcomes, known) if names else []
+    others = [name for name in others if name in names]
+    chosen = select(patterns, sorted([*known, *others]), "group")
+    return [name for name in chosen if name in known], others
 
 
 @groups.command(name="list")
 def list_(
     *patterns: str,
     state: Annotated[tuple[_State, ...], plain()] = (),
-    type_: Annotated[tuple[_Type, ...], plain("--type")] = (),
+    type_: Annotated[tuple[_Type, ...], plain()] = (),
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
@@ -176,6 +158,7 @@ def describe(*patterns: str, json: Json = False, connection: ConnectionOptions =
 
 _MEMBER_COLUMNS = ("member", "client_id", "host", "instance_id", "partitions")
 _OFFSET_COLUMNS = ("topic", "partition", "committed", "end", "lag", "member")
+_OFFSET_CELLS = attrgetter("topic", "partition", "committed", "end", "lag", "member_id")
 
 
 def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bool) -> None:
@@ -189,17 +172,7 @@ def _show_group(group: ConsumerGroupDescription, found: list[Position], json: bo
         )
         for member in group.members
     ]
-    offsets = [
-        (
-            position.topic,
-            position.partition,
-            position.committed,
-            position.end,
-            position.lag,
-            position.member_id,
-        )
-        for position in found
-    ]
+    offsets = list(map(_OFFSET_CELLS, found))
     total = sum_positions(found)[2]
     head = {
         "group": group.group_id,
@@ -247,13 +220,11 @@ _LAG_COLUMNS = ("group", "topic", "partitions", "committed", "end", "lag", "max_
 @groups.command
 def lag(
     *patterns: str,
-    watch: Annotated[bool, plain("--watch", "-w")] = False,
+    watch: Annotated[bool, plain("-w")] = False,
     interval: Annotated[
         float, Parameter(metavar="S", validator=validators.Number(gte=0.1, lte=3600))
     ] = 2.0,
-    max_: Annotated[
-        int | None, Parameter(name="--max", metavar="N", validator=validators.Number(gte=0))
-    ] = None,
+    max_: Annotated[int | None, Parameter(metavar="N", validator=validators.Number(gte=0))] = None,
     json: Json = False,
     connection: ConnectionOptions = None,
 ) -> int:
@@ -306,9 +277,9 @@ def _lag_rows(
     cluster: Cluster, patterns: Sequence[str], outcomes: Outcomes
 ) -> list[tuple[Any, ...]]:
     """Return the lag per group and topic; a group without partitions has a row without a topic."""
-    others = _named_others(cluster, patterns, outcomes) if patterns else []
-    _refuse(others, "read the lag", outcomes)
-    names = [group.group_id for group in find_groups(cluster, patterns, outcomes, others)]
+    names, others = _find(cluster, patterns, outcomes)
+    for name in others:
+        outcomes.fail(f"read the lag of group {name}", "it is not a consumer group")
     descriptions = describe_groups(cluster, names, outcomes)
     by_group: dict[str, dict[str | None, list[Position]]] = {name: {} for name in descriptions}
     for position in find_positions(cluster, list(descriptions), descriptions, outcomes):
@@ -374,8 +345,7 @@ def delete(
     need_consent("delete groups", yes=yes or dry_run)
     outcomes = Outcomes()
     with administration(connection) as cluster:
-        others = _named_others(cluster, names, outcomes)
-        found = [group.group_id for group in find_groups(cluster, names, outcomes, others)]
+        found, others = _find(cluster, names, outcomes)
         offsets = read_committed(cluster, found, outcomes)
         counts: dict[str, int | None] = {name: len(offsets.get(name, ())) for name in found}
         counts |= dict.fromkeys(others)

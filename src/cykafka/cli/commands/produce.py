@@ -15,20 +15,24 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 from cykafka import KafkaException
 from cykafka.cli.cluster.connection import Connection, ConnectionOptions
 from cykafka.cli.cluster.registry import Registry, Url
-from cykafka.cli.records.bad_records import BadRecords
 from cykafka.cli.records.chunks import STANDARD_INPUT, Chunk, Input, limit_records
 from cykafka.cli.records.json_record import Headers, Parts, Writers
 from cykafka.cli.records.sending import ChunkSender, Overrides, await_topic
 from cykafka.cli.records.value_formats import FORMATS_HELP, ValueFormat
 from cykafka.cli.records.written_schemas import SchemaOptions, check_schemas, open_writers
-from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, Failed, Status, UsageError, reason
+from cykafka.cli.terminal.failures import (
+    EXIT_STATUS_HELP,
+    BadRecords,
+    Failed,
+    Status,
+    UsageError,
+    reason,
+)
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.cli.terminal.parameters import delimiter, milliseconds, option, plain
 from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted
 from cykafka.internal.command_lines import pairs
-
-__all__ = ["HELP_EPILOGUE", "produce"]
 
 HELP_EPILOGUE = (
     "examples:\n\n"
@@ -51,73 +55,55 @@ _BEATS = 20
 class ProduceOptions:
     """The options of ``cykafka produce``, with their help."""
 
-    json: Annotated[bool, plain("--json", "-J", group=_FORMAT)] = False
+    json: Annotated[bool, plain("-J", group=_FORMAT)] = False
     """each line is a record as ``cykafka consume --json`` prints it"""
-    csv: Annotated[bool, plain("--csv", group=_FORMAT)] = False
+    csv: Annotated[bool, plain(group=_FORMAT)] = False
     """each row is a record: a JSON object of texts, named by the file's first line"""
-    whole: Annotated[bool, plain("--whole", group=_FORMAT)] = False
+    whole: Annotated[bool, plain(group=_FORMAT)] = False
     """each file is a record"""
-    value_format: Annotated[
-        str | None, option("--value-format", group=_FORMAT, metavar="FORMAT")
-    ] = None
+    value_format: Annotated[str | None, option(group=_FORMAT, metavar="FORMAT")] = None
     """values are JSON to encode as: avro, protobuf, json, or such as '>q', see below"""
-    key_format: Annotated[str | None, option("--key-format", group=_FORMAT, metavar="FORMAT")] = (
-        None
-    )
+    key_format: Annotated[str | None, option(group=_FORMAT, metavar="FORMAT")] = None
     """encode keys likewise"""
-    delimiter: Annotated[
-        str | None, option("--delimiter", "-D", group=_FORMAT, metavar="TEXT")
-    ] = None
+    delimiter: Annotated[str | None, option("-D", group=_FORMAT, metavar="TEXT")] = None
     r"""what ends a record; \\n, \\t, \\0 and \\xHH are escapes (default: \\n)"""
-    key_delimiter: Annotated[
-        str | None, option("--key-delimiter", "-K", group=_FORMAT, metavar="TEXT")
-    ] = None
+    key_delimiter: Annotated[str | None, option("-K", group=_FORMAT, metavar="TEXT")] = None
     """a line is a key, this text and the value"""
-    header_delimiter: Annotated[
-        str | None, option("--header-delimiter", group=_FORMAT, metavar="TEXT")
-    ] = None
+    header_delimiter: Annotated[str | None, option(group=_FORMAT, metavar="TEXT")] = None
     """a line begins with headers NAME=VALUE,... and this text"""
-    key_column: Annotated[str | None, option("--key-column", group=_FORMAT, metavar="NAME")] = None
+    key_column: Annotated[str | None, option(group=_FORMAT, metavar="NAME")] = None
     """the column of the key, with --csv"""
-    value_column: Annotated[
-        str | None, option("--value-column", group=_FORMAT, metavar="NAME")
-    ] = None
+    value_column: Annotated[str | None, option(group=_FORMAT, metavar="NAME")] = None
     """the column that is the value, with --csv (default: the row as JSON)"""
-    skip_bad: Annotated[bool, plain("--skip-bad", group=_FORMAT)] = False
+    skip_bad: Annotated[bool, plain(group=_FORMAT)] = False
     """skip and count lines that are not records (default: stop there)"""
-    key: Annotated[str | None, option("--key", "-k", group=_RECORDS, metavar="TEXT")] = None
+    key: Annotated[str | None, option("-k", group=_RECORDS, metavar="TEXT")] = None
     """the key of all records"""
-    header: Annotated[
-        tuple[str, ...], option("--header", "-H", group=_RECORDS, metavar="NAME=VALUE")
-    ] = ()
+    header: Annotated[tuple[str, ...], option("-H", group=_RECORDS, metavar="NAME=VALUE")] = ()
     """a header for all records; repeatable"""
-    partition: Annotated[
-        NonNegativeInt | None, option("--partition", "-p", group=_RECORDS, metavar="N")
-    ] = None
+    partition: Annotated[NonNegativeInt | None, option("-p", group=_RECORDS, metavar="N")] = None
     """the partition of all records (default: by the key, or by --json)"""
-    any_partition: Annotated[bool, plain("--any-partition", group=_RECORDS)] = False
+    any_partition: Annotated[bool, plain(group=_RECORDS)] = False
     """with --json: choose partitions by the key, whatever the line names"""
-    keep_topic: Annotated[bool, plain("--keep-topic", group=_RECORDS)] = False
+    keep_topic: Annotated[bool, plain(group=_RECORDS)] = False
     """with --json: send records to the topic that the line names, if it names one"""
-    timestamp: Annotated[str | None, option("--timestamp", group=_RECORDS, metavar="TIME")] = None
+    timestamp: Annotated[str | None, option(group=_RECORDS, metavar="TIME")] = None
     """the timestamp of all records: ISO 8601, ms since the epoch, or -1h"""
-    null: Annotated[bool, plain("--null", "-Z", group=_RECORDS)] = False
+    null: Annotated[bool, plain("-Z", group=_RECORDS)] = False
     """send empty values (tombstones) and empty keys as null"""
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
-        Parameter(name=("--compression", "-z"), group=_SENDING),
+        Parameter(alias="-z", group=_SENDING),
     ] = None
     """compression of batches"""
-    count: Annotated[PositiveInt | None, option("--count", "-c", group=_SENDING, metavar="N")] = (
-        None
-    )
+    count: Annotated[PositiveInt | None, option("-c", group=_SENDING, metavar="N")] = None
     """stop after N records"""
     rate: Annotated[
         float | None,
         Parameter(group=_SENDING, metavar="N", validator=validators.Number(gte=0.001, lte=1e9)),
     ] = None
     """send at most N records a second"""
-    quiet: Annotated[bool, plain("--quiet", "-q", group=_SENDING)] = False
+    quiet: Annotated[bool, plain("-q", group=_SENDING)] = False
     """show neither progress nor a summary; still show errors"""
 
 

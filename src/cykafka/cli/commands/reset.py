@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,6 @@ from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import Flag, choose_partitions, plain
 from cykafka.cli.terminal.texts import counted, name_of, printable
 from cykafka.internal import did_you_mean
-
-__all__ = ["Move", "plan", "read_offsets", "reset", "shift_offsets"]
 
 
 @dataclass(frozen=True)
@@ -157,12 +155,12 @@ def reset(
     group: str,
     /,
     *,
-    topic: Annotated[tuple[str, ...], plain("--topic", "-t", metavar="TOPIC[:PARTITIONS]")] = (),
+    topic: Annotated[tuple[str, ...], plain("-t", metavar="TOPIC[:PARTITIONS]")] = (),
     all_topics: Flag = False,
     to: Annotated[str | None, Parameter(metavar="PLACE", allow_leading_hyphen=True)] = None,
     shift_by: Annotated[int | None, Parameter(metavar="N", allow_leading_hyphen=True)] = None,
     from_csv: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    csv_: Annotated[bool, plain("--csv")] = False,
+    csv_: Annotated[bool, plain()] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -299,10 +297,6 @@ def _print(group: str, moves: list[Move], *, as_csv: bool, as_json: bool) -> Non
         return
     show(
         ("group", "topic", "partition", "before", "after", "begin", "end", "limited"),
-        [
-            (group, move.topic, move.partition, move.before, move.after, move.begin, move.end,
-             move.limited)
-            for move in moves
-        ],
+        [(group, *astuple(move)) for move in moves],
         as_json=as_json,
-    )  # fmt: skip
+    )

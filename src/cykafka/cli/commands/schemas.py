@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,11 +29,8 @@ from cykafka.cli.terminal.texts import printable_text
 from cykafka.internal.command_lines import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.schema import Schema, SchemaReference
-
-__all__ = ["schemas"]
 
 schemas = App(
     name="schemas",
@@ -46,12 +45,11 @@ schemas = App(
 SettingsOptions = Annotated[Settings | None, Parameter(name="*")]
 Type = Annotated[
     SchemaKind | None,
-    plain("--type", help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"),
+    plain(help="avro, protobuf or json (default: by the name: .avsc, .proto, .json)"),
 ]
 References = Annotated[
     tuple[str, ...],
     plain(
-        "--reference",
         metavar="NAME=SUBJECT:VERSION",
         help="a registered schema that the file refers to by a name; repeatable",
     ),
@@ -77,11 +75,7 @@ def list_(
     """
     outcomes = Outcomes()
     rows = []
-    with (
-        using_schemas("schemas"),
-        Registry(settings or Settings(), schema_registry) as registry,
-    ):
-        client = registry.client("cykafka schemas")
+    with _client("schemas", settings, schema_registry) as client:
         from cykafka.schemas.error import SchemaNotFoundError
 
         for subject in select(patterns, sorted(client.get_subjects()), "subject"):
@@ -111,11 +105,7 @@ def show_(
     schema : str
         SUBJECT (its latest version), SUBJECT:VERSION, or the number of an id
     """
-    with (
-        using_schemas(f"schema {schema}"),
-        Registry(settings or Settings(), schema_registry) as registry,
-    ):
-        client = registry.client("cykafka schemas")
+    with _client(f"schema {schema}", settings, schema_registry) as client:
         if schema.isascii() and schema.isdigit():
             number: int | None = int(schema)
             found = client.get_schema(int(schema))
@@ -157,11 +147,7 @@ def register(
         for Protobuf also a set of descriptors: protoc --include_imports --descriptor_set_out=FILE
     """
     schema = _read(file, type_, reference)
-    with (
-        using_schemas(f"cannot register {file}"),
-        Registry(settings or Settings(), schema_registry) as registry,
-    ):
-        client = registry.client("cykafka schemas")
+    with _client(f"cannot register {file}", settings, schema_registry) as client:
         found = register_file(client, subject, file, schema, normalize=normalize)
         version = found.version
         if version is None:  # older registries respond with the id alone
@@ -197,11 +183,7 @@ def check(
     """
     schema = _read(file, type_, reference)
     name, version = parse_version(subject)
-    with (
-        using_schemas(f"cannot check {file}"),
-        Registry(settings or Settings(), schema_registry) as registry,
-    ):
-        client = registry.client("cykafka schemas")
+    with _client(f"cannot check {file}", settings, schema_registry) as client:
         reasons = client.find_incompatibilities(name, schema, version, normalize)
     if json:
         print(json_line({"subject": subject, "compatible": not reasons, "reasons": reasons}))
@@ -215,17 +197,23 @@ def check(
     return Status.FAILED if reasons else Status.OK
 
 
+@contextmanager
+def _client(
+    what: str, settings: Settings | None, url: str | None
+) -> Iterator[SchemaRegistryClient]:
+    """Open the registry's client. Errors begin with `what`."""
+    with using_schemas(what), Registry(settings or Settings(), url) as registry:
+        yield registry.client("cykafka schemas")
+
+
 def _read(file: Path, kind: SchemaKind | None, references: Sequence[str]) -> Schema:
-    with using_schemas("schemas"):
-        found = [_reference(name, place) for name, place in _pairs(references)]
-        return read_schema(file, kind or kind_of_file(file, "--type"), found)
-
-
-def _pairs(references: Sequence[str]) -> list[tuple[str, str]]:
     try:
-        return list(pairs(references))
+        named = list(pairs(references))
     except ValueError:
         raise UsageError("--reference: expected NAME=SUBJECT:VERSION") from None
+    with using_schemas("schemas"):
+        found = [_reference(name, place) for name, place in named]
+        return read_schema(file, kind or kind_of_file(file), found)
 
 
 def _reference(name: str, place: str) -> SchemaReference:

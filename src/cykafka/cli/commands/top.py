@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 from cyclopts import Group, Parameter, validators
@@ -16,8 +17,6 @@ from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import plain
 from cykafka.cli.top.sampling import Sample, Sampler
 
-__all__ = ["HELP_EPILOGUE", "top"]
-
 HELP_EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka top -b localhost:9092``\n"
@@ -27,17 +26,8 @@ HELP_EPILOGUE = (
 
 _WHAT = Group("What", sort_key=1)
 _HOW = Group("How", sort_key=2)
-_COLUMNS = (
-    "group",
-    "topic",
-    "partition",
-    "committed",
-    "end",
-    "lag",
-    "client_id",
-    "state",
-    "error",
-)
+_OF_POSITION = ("group", "topic", "partition", "committed", "end", "lag", "client_id")
+_COLUMNS = (*_OF_POSITION, "state", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,17 +106,7 @@ def _print_once(options: TopOptions, brokers: Brokers) -> int:
 def _rows(sample: Sample) -> list[tuple[object, ...]]:
     states = {group.name: group.state for group in sample.groups}
     rows: list[tuple[object, ...]] = [
-        (
-            position.group,
-            position.topic,
-            position.partition,
-            position.committed,
-            position.end,
-            position.lag,
-            position.client_id,
-            states[position.group],
-            position.error,
-        )
+        (*attrgetter(*_OF_POSITION)(position), states[position.group], position.error)
         for position in sample.positions
     ]
     read = {position.group for position in sample.positions}

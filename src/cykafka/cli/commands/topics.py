@@ -22,7 +22,6 @@ from cykafka.cli.cluster.administration import (
     has_code,
     is_internal,
     need_consent,
-    texts,
 )
 from cykafka.cli.cluster.connection import ConnectionOptions
 from cykafka.cli.cluster.profiles import resolve
@@ -33,8 +32,6 @@ from cykafka.cli.terminal.output import json_line, show
 from cykafka.cli.terminal.parameters import Flag, Names, choose_partitions, milliseconds, plain
 from cykafka.cli.terminal.texts import counted, iso, name_of, printable
 from cykafka.internal.command_lines import pairs
-
-__all__ = ["id_of", "topics"]
 
 topics = App(
     name="topics",
@@ -154,7 +151,8 @@ def _show_topic(
         print(json_line({**head, "partitions": partitions}))
         return
     print(f"topic {topic.name}, id {id_of(topic)}")
-    print(printable(f"configs: {texts(own) or 'all have their defaults'}"))
+    configs = ", ".join(f"{name}={value}" for name, value in own.items())
+    print(printable(f"configs: {configs or 'all have their defaults'}"))
     show(_COLUMNS, rows)
 
 
@@ -189,13 +187,9 @@ def create(
     names: Names,
     /,
     *,
-    partitions: Annotated[
-        PositiveInt | None, Parameter(name=["--partitions", "-p"], metavar="N")
-    ] = None,
-    replication_factor: Annotated[
-        PositiveInt | None, Parameter(name=["--replication-factor", "-r"], metavar="N")
-    ] = None,
-    set_: Annotated[tuple[str, ...], plain("--set", "-c", metavar="KEY=VALUE")] = (),
+    partitions: Annotated[PositiveInt | None, Parameter(alias="-p", metavar="N")] = None,
+    replication_factor: Annotated[PositiveInt | None, Parameter(alias="-r", metavar="N")] = None,
+    set_: Annotated[tuple[str, ...], plain("-c", metavar="KEY=VALUE")] = (),
     if_not_exists: Flag = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -306,9 +300,7 @@ def alter(
     names: Names,
     /,
     *,
-    partitions: Annotated[
-        PositiveInt, Parameter(name=["--partitions", "-p"], metavar="N", show_default=False)
-    ],
+    partitions: Annotated[PositiveInt, Parameter(alias="-p", metavar="N", show_default=False)],
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""Avro values as JSON, without loss; `plain_json` has the forms of bytes, times and so on.
+"""Avro values as JSON, without loss; `json_record` has the forms of bytes, times and so on.
 
 A union of null and one other type is null or the other value. In any other union a value that is
 not null is an object with the name of its type, as in Avro's JSON encoding: ``{"long": 7}``.
@@ -11,22 +11,19 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any
 
 import fastavro
 
-from cykafka.cli.records.plain_json import FLOATS
+from cykafka.cli.records.json_record import FLOATS
 from cykafka.internal import did_you_mean
 from cykafka.schemas.document import UnfitError
-
-__all__ = ["AvroForm", "name_branches"]
 
 _NUMBERS = count()
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _COMPLEX = {"record", "error", "enum", "fixed", "array", "map"}
-_RANGES = {"int": 1 << 31, "long": 1 << 63}
 
 
 @lru_cache(maxsize=10_000)
@@ -162,7 +159,11 @@ class AvroForm:
                 return _LOGICAL[kind, logical](given)
             if kind in self._types:
                 return self._convert(kind, given, at)
-            return _PLAIN[kind](given, schema)
+            if kind in _CONVERTERS:
+                return _CONVERTERS[kind](given, schema)
+            if not _FITS[kind](given, schema):
+                raise ValueError
+            return given
         except (ValueError, KeyError, TypeError, ArithmeticError):
             what = f"{kind} ({logical})" if logical else kind
             raise _expected(at, what, given) from None
@@ -207,36 +208,12 @@ def _expected(at: str, what: str, given: Any) -> ValueError:
 # -- types; the functions raise any error of `_convert` for a value that does not fit
 
 
-def _null(given: Any, schema: Any) -> None:
-    if given is not None:
-        raise ValueError
-
-
-def _boolean(given: Any, schema: Any) -> bool:
-    if not isinstance(given, bool):
-        raise TypeError
-    return given
-
-
-def _whole(given: Any, schema: Any) -> int:
-    limit = _RANGES[schema["type"]]
-    if type(given) is not int or not -limit <= given < limit:
-        raise ValueError
-    return given
-
-
 def _float(given: Any, schema: Any) -> float:
     if isinstance(given, str):
         return FLOATS[given]
     if isinstance(given, bool):
         raise TypeError
     return float(given)
-
-
-def _text(given: Any, schema: Any) -> str:
-    if not isinstance(given, str):
-        raise TypeError
-    return given
 
 
 def _octets(given: Any, schema: Any) -> bytes:
@@ -246,23 +223,20 @@ def _octets(given: Any, schema: Any) -> bytes:
     return found
 
 
-def _symbol(given: Any, schema: Any) -> str:
-    if given not in schema["symbols"]:
-        raise ValueError
-    return str(given)
-
-
-_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _whole,
-    "long": _whole,
+# Values that fastavro writes as they are.
+_FITS: dict[str, Callable[[Any, Any], bool]] = {
+    "null": lambda given, schema: given is None,
+    "boolean": lambda given, schema: isinstance(given, bool),
+    "int": lambda given, schema: type(given) is int and -(1 << 31) <= given < 1 << 31,
+    "long": lambda given, schema: type(given) is int and -(1 << 63) <= given < 1 << 63,
+    "string": lambda given, schema: isinstance(given, str),
+    "enum": lambda given, schema: given in schema["symbols"],
+}
+_CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "float": _float,
     "double": _float,
-    "string": _text,
     "bytes": _octets,
     "fixed": _octets,
-    "enum": _symbol,
 }
 
 
@@ -275,20 +249,14 @@ def _decimal(given: Any) -> Decimal:
     return found
 
 
-def _instant(given: Any) -> datetime:
+def _moment(given: Any, *, is_local: bool = False) -> datetime:
     found = datetime.fromisoformat(given)
-    if found.tzinfo is None:
+    if (found.tzinfo is None) != is_local:
         raise ValueError
     return found
 
 
-def _local(given: Any) -> datetime:
-    found = datetime.fromisoformat(given)
-    if found.tzinfo is not None:
-        raise ValueError
-    return found
-
-
+_local = partial(_moment, is_local=True)
 # The types that fastavro returns as objects.
 _LOGICAL: dict[tuple[str, str | None], Callable[[Any], Any]] = {
     ("bytes", "decimal"): _decimal,
@@ -296,9 +264,8 @@ _LOGICAL: dict[tuple[str, str | None], Callable[[Any], Any]] = {
     ("int", "date"): date.fromisoformat,
     ("int", "time-millis"): time.fromisoformat,
     ("long", "time-micros"): time.fromisoformat,
-    ("long", "timestamp-millis"): _instant,
-    ("long", "timestamp-micros"): _instant,
+    ("long", "timestamp-millis"): _moment,
+    ("long", "timestamp-micros"): _moment,
     ("long", "local-timestamp-millis"): _local,
     ("long", "local-timestamp-micros"): _local,
-    ("string", "uuid"): lambda given: _text(given, None),
 }

@@ -18,13 +18,10 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from cykafka.cli.records.bad_records import BadRecord, BadRecords
 from cykafka.cli.records.json_record import Headers, Parts, Writers, decode, parse, to_bytes
-from cykafka.cli.terminal.failures import Failed, UsageError
+from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.internal import Pieces, did_you_mean, split
-
-__all__ = ["STANDARD_INPUT", "Chunk", "Input", "limit_records"]
 
 STANDARD_INPUT = Path("/dev/stdin")
 _BLOCK = 1 << 20
@@ -140,15 +137,21 @@ class Input:
 
     def lines(self) -> Iterator[Chunk]:
         """Yield one record per line, with a key and headers if their delimiters are set."""
+        key_delimiter = self.key_delimiter
+        plain = self.header_delimiter is None and self.writers is None
         for path in self.files:
             for source, first, pieces, size in self._pieces(path, self.delimiter):
-                if self.header_delimiter is not None or self.writers is not None:
-                    yield from self._parsed(source, first, pieces, size, self._line)
-                elif self.key_delimiter is not None:
-                    yield from self._keyed(source, first, pieces, size, self.key_delimiter)
-                else:
-                    numbers = range(first, first + len(pieces))
+                numbers = range(first, first + len(pieces))
+                parts = None
+                if plain and key_delimiter is not None and isinstance(pieces, Pieces):
+                    parts = pieces.partition(key_delimiter)
+                if parts is not None:
+                    keys, values = parts
+                    yield Chunk(source, numbers, values, keys, size=size)
+                elif plain and key_delimiter is None:
                     yield Chunk(source, numbers, pieces, size=size)
+                else:
+                    yield from self._parsed(source, first, pieces, size, self._line)
 
     def ndjson(self) -> Iterator[Chunk]:
         """Yield one record per line of JSON; `json_record` describes the format."""
@@ -167,7 +170,7 @@ class Input:
                     raise Failed(f"{_name(path)}: it is longer than 1 GB")
             if self.interrupts.requested:
                 return  # part of a file is not a record
-            yield from self._parsed(_name(path), 1, [b"".join(blocks)], size, self._encoded)
+            yield from self._parsed(_name(path), 1, [b"".join(blocks)], size, self._line)
 
     def csv(self) -> Iterator[Chunk]:
         """Yield one record per row, from files that begin with a header line."""
@@ -249,35 +252,16 @@ class Input:
 
     # -- lines
 
-    def _keyed(
-        self,
-        source: str,
-        first: int,
-        pieces: Pieces | list[bytes],
-        size: int,
-        delimiter: bytes,
-    ) -> Iterator[Chunk]:
-        parts = pieces.partition(delimiter) if isinstance(pieces, Pieces) else None
-        if parts is None:
-            yield from self._parsed(source, first, pieces, size, self._line_with_key)
-            return
-        keys, values = parts
-        yield Chunk(source, range(first, first + len(pieces)), values, keys, size=size)
-
-    def _encoded(self, value: bytes) -> Parts:
-        return self._encode(Parts(value=value))
-
-    def _encode(self, parts: Parts) -> Parts:
+    def _line(self, line: bytes) -> Parts:
+        if self.header_delimiter is not None:
+            parts = self._line_with_headers(line)
+        elif self.key_delimiter is not None:
+            parts = self._line_with_key(line)
+        else:
+            parts = Parts(value=line)
         if self.writers is None:
             return parts
         return self.writers.encode(parts, skips_empty=self.skips_empty)
-
-    def _line(self, line: bytes) -> Parts:
-        if self.header_delimiter is not None:
-            return self._encode(self._line_with_headers(line))
-        if self.key_delimiter is not None:
-            return self._encode(self._line_with_key(line))
-        return self._encoded(line)
 
     def _line_with_key(self, line: bytes) -> Parts:
         assert self.key_delimiter is not None
@@ -317,15 +301,13 @@ class Input:
         """Yield records. If a bad line ends the work, first yield the records before that line."""
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadRecord | None = None
+        failure: Failed | None = None
         for number, line in enumerate(pieces, first):
             try:
                 parts = parse(line)
             except ValueError as error:
-                try:
-                    self.bad.add(f"{source}, line {number}", str(error))
-                except BadRecord as bad:
-                    failure = bad
+                failure = self.bad.add(f"{source}, line {number}", str(error))
+                if failure is not None:
                     break
                 continue
             if parts is not None:
@@ -381,7 +363,7 @@ class Input:
         try:
             names = next(reader, None)
         except csv.Error as error:
-            raise BadRecord(f"{source}, line 1: {error}") from None
+            raise Failed(f"{source}, line 1: {error}") from None
         if names is None:
             if self.interrupts.requested:
                 return
@@ -392,7 +374,7 @@ class Input:
         row_to_parts = self._row_parser(source, names, key)
         rows: list[Parts] = []
         numbers: list[int] = []
-        failure: BadRecord | None = None
+        failure: Failed | None = None
         while failure is None:
             number = reader.line_num + 1
             try:
@@ -405,10 +387,7 @@ class Input:
             except (csv.Error, ValueError) as error:
                 if self.interrupts.requested and not lines.left:
                     break  # a signal cut the row off
-                try:
-                    self.bad.add(f"{source}, line {number}", str(error))
-                except BadRecord as bad:
-                    failure = bad
+                failure = self.bad.add(f"{source}, line {number}", str(error))
             if rows and (not lines.left or len(rows) >= _ROWS):
                 yield _columns(source, numbers, rows, lines.taken())
                 rows, numbers = [], []

@@ -10,29 +10,36 @@ values follow the same rule. Keys and values that the command has decoded are JS
 
 A record without headers has ``"headers": []``. A timestamp is in ms since the epoch, or null if
 the record has none.
+
+Decoded values as JSON:
+
+=====================  ==========================================================
+value                  JSON
+=====================  ==========================================================
+bytes                  a text in base64
+decimal                a text with its digits, such as ``"12.50"``
+date, time, timestamp  a text in ISO 8601; an instant ends in Z
+UUID                   a text
+NaN and infinities     ``"NaN"``, ``"Infinity"``, ``"-Infinity"``
+=====================  ==========================================================
 """
 
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from json.encoder import encode_basestring
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from uuid import UUID
 
+from cykafka import MessageBatch
+from cykafka.cli.terminal.failures import Failed
 from cykafka.internal import did_you_mean, is_topic_name
-
-__all__ = [
-    "Headers",
-    "Kind",
-    "Parts",
-    "Records",
-    "Writers",
-    "decode",
-    "encode_batch",
-    "parse",
-    "to_bytes",
-]
 
 Headers = list[tuple[str, bytes | None]]
 Kind: TypeAlias = Literal["text", "base64", "json"]
@@ -54,6 +61,7 @@ _MEMBERS = {
 _PLAIN = "; to send lines as they are, leave out --json"
 _VALUES = ("value", "value_base64", "value_json")
 _OF_HEADER = {"key", "value", "value_base64"}
+FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_PARTITION = 2**31 - 1
 _MOST_TIMESTAMP = 2**63 - 1
 
@@ -69,21 +77,39 @@ class Parts(NamedTuple):
     topic: str | None = None
 
 
-class Records(Protocol):
-    """Records as columns: a MessageBatch, or one that the command has decoded."""
+@dataclass
+class DecodedBatch:
+    """Records of a batch with decoded keys and values, in the columns of a MessageBatch."""
 
-    @property
-    def topics(self) -> Sequence[str]: ...
-    @property
-    def partitions(self) -> Sequence[int]: ...
-    @property
-    def offsets(self) -> Sequence[int]: ...
-    @property
-    def timestamps(self) -> Sequence[int]: ...
-    def keys(self) -> list[bytes | None]: ...
-    def values(self) -> list[bytes | None]: ...
-    def headers(self) -> list[Headers | None]: ...
-    def __len__(self) -> int: ...
+    used: int
+    """how many records of the batch were read"""
+    failure: Failed | None
+    """why it ends there"""
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+    timestamps: list[int]
+    key_column: list[bytes | None]
+    value_column: list[bytes | None]
+    header_column: list[Headers | None]
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def keys(self) -> list[bytes | None]:
+        """Return the decoded keys."""
+        return self.key_column
+
+    def values(self) -> list[bytes | None]:
+        """Return the decoded values."""
+        return self.value_column
+
+    def headers(self) -> list[Headers | None]:
+        """Return the headers."""
+        return self.header_column
+
+
+Records: TypeAlias = MessageBatch | DecodedBatch
 
 
 def encode_batch(batch: Records, keys: Kind = "text", values: Kind = "text") -> list[str]:
@@ -267,7 +293,6 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _decoder = json.JSONDecoder(parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
-_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def _data(
@@ -305,7 +330,7 @@ def to_bytes(name: str, value: Any) -> bytes | None:
     if value is None:
         return None
     try:
-        return (value if isinstance(value, str) else _to_json(value)).encode()
+        return (value if isinstance(value, str) else _encode(value)).encode()
     except ValueError:
         raise ValueError(f"{name}: it cannot be encoded as UTF-8") from None
 
@@ -346,4 +371,56 @@ def _number(members: dict[str, Any], name: str, least: int, most: int) -> int | 
         return None
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name}: expected an integer from {least} to {most}, or null")
+    return value
+
+
+# -- decoded values
+
+
+def strict_json(value: Any) -> bytes:
+    """Return the value of parsed JSON as JSON on one line.
+
+    Raises
+    ------
+    ValueError
+        A text contains half of a surrogate pair, or a number is beyond a double.
+    RecursionError
+        The value is nested too deeply.
+    """
+    return _encode(value).encode()
+
+
+def to_json(value: Any) -> bytes:
+    """Return a decoded value as JSON on one line. Raises as above, but for numbers."""
+    try:
+        return strict_json(value)
+    except ValueError:
+        return strict_json(_without_nan(value))
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case bytes():
+            return b64encode(value).decode()
+        case Decimal():
+            return f"{value:f}"
+        case datetime() | date() | time():
+            return value.isoformat().replace("+00:00", "Z")
+        case UUID():
+            return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+).encode
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

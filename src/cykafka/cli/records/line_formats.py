@@ -10,16 +10,6 @@ from cykafka.cli.records.json_record import Kind, Records, encode_batch
 from cykafka.cli.terminal.parameters import unescape
 from cykafka.cli.terminal.texts import counted, iso, printable, printable_json, printable_text
 
-__all__ = [
-    "TOKENS",
-    "Format",
-    "dump",
-    "json_lines",
-    "pretty",
-    "template",
-    "values",
-]
-
 Format = Callable[[Records], list[bytes]]
 """Formats each record of a batch."""
 
@@ -174,10 +164,6 @@ def _sizes(column: list[bytes | None]) -> list[int]:
     return [-1 if value is None else len(value) for value in column]
 
 
-def _packed(size: int) -> bytes:
-    return size.to_bytes(4, "big", signed=True)
-
-
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     return b",".join(
         name.encode() + b"=" + (_NULL if value is None else value) for name, value in headers
@@ -191,7 +177,9 @@ def _numbers(column: Iterable[int]) -> list[bytes]:
 _COLUMNS: dict[str, _Column] = {
     "s": lambda batch, null: _filled(batch.values(), null),
     "S": lambda batch, null: _numbers(_sizes(batch.values())),
-    "R": lambda batch, null: [_packed(size) for size in _sizes(batch.values())],
+    "R": lambda batch, null: [
+        size.to_bytes(4, "big", signed=True) for size in _sizes(batch.values())
+    ],
     "k": lambda batch, null: _filled(batch.keys(), null),
     "K": lambda batch, null: _numbers(_sizes(batch.keys())),
     "t": lambda batch, null: [topic.encode() for topic in batch.topics],

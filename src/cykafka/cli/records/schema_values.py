@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from cykafka.cli.records.json_record import Headers
-from cykafka.cli.records.plain_json import strict_json, to_json
+from cykafka.cli.records.json_record import Headers, strict_json, to_json
 from cykafka.cli.terminal.failures import Failed
 from cykafka.schemas.document import Document, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
@@ -27,15 +26,6 @@ from cykafka.serialization import MessageField, SerializationContext, Serializat
 if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.protobuf_files import ProtobufFile
-
-__all__ = [
-    "avro_reader",
-    "avro_writer",
-    "json_reader",
-    "json_writer",
-    "protobuf_reader",
-    "protobuf_writer",
-]
 
 _Reader = Callable[[bytes, str, Headers | None], bytes]
 _Writer = Callable[[Any], bytes]
@@ -117,15 +107,11 @@ def _faults() -> Iterator[None]:
     except SchemaRegistryError as error:
         raise Failed(str(error)) from error
     except SerializationError as error:
-        raise ValueError(_words(error)) from error
+        raise ValueError(" ".join(str(error).split())) from error
     except BaseException as error:
         if not is_fault(error):
             raise
         raise ValueError(shorten_error(error)) from error
-
-
-def _words(error: SerializationError) -> str:
-    return " ".join(str(error).split())
 
 
 class _OneSchema:

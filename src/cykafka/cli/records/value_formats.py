@@ -6,37 +6,107 @@ for what does not fit, and Failed if the registry does not respond.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cykafka import MessageBatch
 from cykafka.cli.cluster.registry import HOW_TO_NAME, Registry, using_schemas
-from cykafka.cli.records.json_record import Headers, Kind, parse
-from cykafka.cli.records.packing import PACK_HELP, Pack
-from cykafka.cli.records.plain_json import strict_json, to_json
-from cykafka.cli.terminal.failures import UsageError
+from cykafka.cli.records.json_record import (
+    FLOATS,
+    DecodedBatch,
+    Headers,
+    Kind,
+    parse,
+    strict_json,
+    to_json,
+)
+from cykafka.cli.terminal.failures import BadRecords, UsageError
 
 if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.document import Document
 
-__all__ = [
-    "FORMATS",
-    "FORMATS_HELP",
-    "Part",
-    "Reader",
-    "ValueFormat",
-    "Writer",
-    "reader",
-    "writer",
-]
-
 Reader: TypeAlias = Callable[[bytes, str, Headers | None], bytes]
 """Returns the text of bytes, given the record's topic and headers."""
 Writer: TypeAlias = Callable[[Any], bytes]
 
+PACK_HELP = (
+    "a pack format is > (big-endian) or < (little-endian) and a letter per number: b B 8 bits, "
+    "h H 16, i I 32, q Q 64 (capitals: without a sign), f d float and double, ? a boolean; at the "
+    "end, s is the rest as text"
+)
+_LETTERS = frozenset("bBhHiIqQfd?")
 FORMATS = ("avro", "protobuf", "json", "string", "bytes")
 FORMATS_HELP = f"formats of keys and values: {', '.join(FORMATS)}, or a pack format; {PACK_HELP}"
 Part: TypeAlias = Literal["key", "value"]
+
+
+class Pack:
+    """Reads and writes values with a pack format.
+
+    One number is that number in JSON; several ones are an array.
+
+    Parameters
+    ----------
+    text : str
+        ``>`` or ``<`` and letters of Python's `struct`. ``s`` at the end takes the rest as text.
+        Spaces and a final ``$``, as for kcat, have no effect.
+
+    Raises
+    ------
+    ValueError
+        The text has another form.
+    """
+
+    def __init__(self, text: str) -> None:
+        order, letters = text[:1], text[1:].replace(" ", "").removesuffix("$")
+        self._has_text = letters.endswith("s")
+        numbers = letters.removesuffix("s")
+        if order not in ("<", ">") or not letters or not _LETTERS.issuperset(numbers):
+            raise ValueError(PACK_HELP)
+        self._struct = struct.Struct(order + numbers)
+        self._count = len(letters)
+        self._text = order + letters
+
+    def read(self, data: bytes) -> Any:
+        """Return the values in bytes.
+
+        Raises
+        ------
+        ValueError
+            There are too few or too many bytes, or the text is not UTF-8.
+        """
+        size = self._struct.size
+        if len(data) < size or (len(data) > size and not self._has_text):
+            least = " or more" if self._has_text else ""
+            raise ValueError(f"{len(data)} bytes, {self._text} takes {size}{least}")
+        values: list[Any] = list(self._struct.unpack_from(data))
+        if self._has_text:
+            values.append(data[size:].decode())
+        return values[0] if self._count == 1 else values
+
+    def write(self, value: Any) -> bytes:
+        """Return values as bytes.
+
+        Raises
+        ------
+        ValueError
+            The value is not what `read` returns.
+        """
+        values = value if self._count > 1 else [value]
+        if not isinstance(values, list) or len(values) != self._count:
+            raise ValueError(f"{self._text}: expected an array of {self._count}")
+        text = ""
+        if self._has_text:
+            *values, text = values
+            if not isinstance(text, str):
+                raise ValueError(f"{self._text}: expected a text for s")
+        values = [FLOATS.get(each, each) if isinstance(each, str) else each for each in values]
+        try:
+            return self._struct.pack(*values) + text.encode()
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"{self._text}: {error}") from None
 
 
 class ValueFormat(NamedTuple):
@@ -146,6 +216,82 @@ def _json_reader(form: ValueFormat, registry: Registry) -> Reader:
 def _has_schema_header(form: ValueFormat, headers: Headers | None) -> bool:
     name = f"__{form.part}_schema_id"
     return any(key == name for key, _ in headers or ())
+
+
+class Decoder:
+    """Decodes batches.
+
+    Parameters
+    ----------
+    key, value : Reader or None
+        None leaves the bytes as they are.
+    bad : BadRecords
+        Counts the records that cannot be decoded.
+    """
+
+    def __init__(self, key: Reader | None, value: Reader | None, bad: BadRecords) -> None:
+        self._key = key
+        self._value = value
+        self.bad = bad
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to decode."""
+        return self._key is not None or self._value is not None
+
+    def decode(self, batch: MessageBatch, key: bytes | None, most: int | None) -> DecodedBatch:
+        """Decode the records up to the first bad one, or skip bad ones.
+
+        Parameters
+        ----------
+        batch : MessageBatch
+        key : bytes, optional
+            Only the records with this decoded key.
+        most : int, optional
+            The largest number of records.
+
+        Raises
+        ------
+        Failed
+            The registry does not respond.
+        """
+        decoded: list[tuple[Any, ...]] = []
+        used = 0
+        failure = None
+        rows = zip(
+            batch.topics,
+            batch.partitions,
+            batch.offsets,
+            batch.timestamps,
+            batch.keys(),
+            batch.values(),
+            batch.headers(),
+            strict=True,
+        )
+        for topic, partition, offset, timestamp, raw_key, raw_value, headers in rows:
+            part = "key"
+            try:
+                own_key = _read(self._key, raw_key, topic, headers)
+                if key is None or own_key == key:
+                    part = "value"
+                    value = _read(self._value, raw_value, topic, headers)
+                    decoded.append((topic, partition, offset, timestamp, own_key, value, headers))
+            except (ValueError, RecursionError) as error:
+                place = f"{topic}[{partition}] at offset {offset}"
+                failure = self.bad.add(place, f"{part}: {error}")
+                if failure is not None:
+                    break
+            used += 1
+            if len(decoded) == most:
+                break
+        columns = zip(*decoded, strict=True) if decoded else [()] * 7
+        return DecodedBatch(used, failure, *map(list, columns))
+
+
+def _read(
+    reader: Reader | None, data: bytes | None, topic: str, headers: Headers | None
+) -> bytes | None:
+    return data if reader is None or data is None else reader(data, topic, headers)
 
 
 # -- writing

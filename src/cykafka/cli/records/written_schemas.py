@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.document import Document
 
-__all__ = ["SchemaOptions", "check_schemas", "open_writers"]
-
 _GROUP = Group("Schemas", sort_key=4)
 _PARTS: tuple[Part, Part] = ("key", "value")
 
@@ -35,15 +33,13 @@ _PARTS: tuple[Part, Part] = ("key", "value")
 class SchemaOptions:
     """The options of ``cykafka produce`` for schemas, with their help."""
 
-    schema: Annotated[str | None, option("--schema", group=_GROUP, metavar="FILE")] = None
+    schema: Annotated[str | None, option(group=_GROUP, metavar="FILE")] = None
     """register this schema of the values; FILE#MESSAGE chooses a message of Protobuf"""
-    subject: Annotated[str | None, option("--subject", group=_GROUP, metavar="SUBJECT")] = None
+    subject: Annotated[str | None, option(group=_GROUP, metavar="SUBJECT")] = None
     """the subject of the values' schema, or SUBJECT:VERSION (default: TOPIC-value, its latest)"""
-    key_schema: Annotated[str | None, option("--key-schema", group=_GROUP, metavar="FILE")] = None
+    key_schema: Annotated[str | None, option(group=_GROUP, metavar="FILE")] = None
     """register this schema of the keys"""
-    key_subject: Annotated[
-        str | None, option("--key-subject", group=_GROUP, metavar="SUBJECT")
-    ] = None
+    key_subject: Annotated[str | None, option(group=_GROUP, metavar="SUBJECT")] = None
     """the subject of the keys' schema (default: TOPIC-key)"""
 
     def of(self, part: Part) -> tuple[str | None, str | None]:
@@ -123,8 +119,10 @@ def _document(
     kind = cast(SchemaKind, form.name)
     file, subject = options.of(form.part)
     message = ""
-    if kind == "protobuf":
-        file, subject, message = _without_message(file, subject)
+    if kind == "protobuf" and file is not None:
+        file, _, message = file.partition("#")
+    elif kind == "protobuf" and subject is not None:
+        subject, _, message = subject.partition("#")
     name, version = parse_version(subject or f"{topic}-{form.part}")
     with using_schemas(form.option):
         if file is None:
@@ -155,13 +153,3 @@ def _registered(
             f"{form.option}: {words}; {dash}schema FILE registers a schema, {dash}subject names "
             "another subject"
         ) from error
-
-
-def _without_message(file: str | None, subject: str | None) -> tuple[str | None, str | None, str]:
-    if file is not None:
-        file, _, message = file.partition("#")
-    elif subject is not None:
-        subject, _, message = subject.partition("#")
-    else:
-        message = ""
-    return file, subject, message

@@ -8,10 +8,8 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
-
-__all__ = ["Interrupts"]
 
 _TICK_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,12 +39,7 @@ class Interrupts:
         }
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)

@@ -20,19 +20,6 @@ from cykafka import TopicPartition
 from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.internal import did_you_mean
 
-__all__ = [
-    "Flag",
-    "Names",
-    "choose_partitions",
-    "delimiter",
-    "milliseconds",
-    "option",
-    "parse_numbers",
-    "parse_partitions",
-    "plain",
-    "unescape",
-]
-
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.)|\Z)", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -46,20 +33,20 @@ Names = Annotated[tuple[str, ...], Parameter(negative=())]
 """The arguments of a command that needs one or more."""
 
 
-def plain(*names: str, **more: Any) -> Parameter:
+def plain(*aliases: str, **more: Any) -> Parameter:
     """Declare an option without a negative form, whose help does not show a default.
 
-    Without names, cyclopts names it after the parameter. `more` goes to `Parameter`.
+    Cyclopts names it after the parameter. `more` goes to `Parameter`.
     """
-    return Parameter(names or None, negative=(), show_default=False, **more)
+    return Parameter(alias=aliases, negative=(), show_default=False, **more)
 
 
 Flag = Annotated[bool, plain()]
 
 
-def option(*names: str, **more: Any) -> Parameter:
+def option(*aliases: str, **more: Any) -> Parameter:
     """Declare an option like `plain`, with a text that may begin with a hyphen."""
-    return plain(*names, allow_leading_hyphen=True, converter=_converted, **more)
+    return plain(*aliases, allow_leading_hyphen=True, converter=_converted, **more)
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:

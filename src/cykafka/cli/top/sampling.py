@@ -10,14 +10,12 @@ from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import TypeVar
 
-from cykafka import ConsumerGroupState, KafkaException
+from cykafka import KafkaException
 from cykafka.admin import AdminClient
 from cykafka.cli.cluster.administration import Cluster, Outcomes
 from cykafka.cli.cluster.connection import Brokers
 from cykafka.cli.cluster.lag import Position, describe_groups, find_positions, list_groups
 from cykafka.cli.terminal.failures import Failed, reason
-
-__all__ = ["History", "Row", "Sample", "SampledGroup", "Sampler", "by_group", "sparkline"]
 
 _T = TypeVar("_T", int, float)
 _Key = tuple[str, str, int]
@@ -33,7 +31,6 @@ class SampledGroup:
 
     name: str
     state: str
-    members: int = 0
     error: str | None = None
 
 
@@ -104,8 +101,7 @@ class Sampler:
         groups = [
             SampledGroup(
                 name=name,
-                state=_word((described.get(name) or listed[name]).state),
-                members=len(described[name].members) if name in described else 0,
+                state=(described.get(name) or listed[name]).state.name.lower().replace("_", " "),
                 error=outcomes.error(name),
             )
             for name in names
@@ -124,10 +120,6 @@ class Sampler:
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _word(state: ConsumerGroupState) -> str:
-    return state.name.lower().replace("_", " ")
 
 
 # -- rates and courses
@@ -176,40 +168,36 @@ class History:
             course = courses[key] = self._courses.get(key) or deque(maxlen=_LENGTH)
             if now.lag is not None:
                 course.append(now.lag)
-            rows.append(_row(self._positions.get(key), now, seconds, course, groups[now.group]))
+            before, group = self._positions.get(key), groups[now.group]
+            rows.append(
+                Row(
+                    group=now.group,
+                    topic=now.topic,
+                    partition=now.partition,
+                    lag=now.lag,
+                    produced_s=_rate(before.end if before else None, now.end, seconds),
+                    consumed_s=_rate(before.committed if before else None, now.committed, seconds),
+                    course=tuple(course),
+                    client_id=now.client_id,
+                    state=group.state,
+                    errors=tuple(filter(None, (group.error, now.error))),
+                )
+            )
         read = {position.group for position in sample.positions}
-        rows += [_row_of_group(group) for group in sample.groups if group.name not in read]
+        rows += [
+            Row(
+                group=group.name,
+                topic="",
+                partition=None,
+                partitions=0,
+                state=group.state,
+                errors=tuple(filter(None, (group.error,))),
+            )
+            for group in sample.groups
+            if group.name not in read
+        ]
         self._clock_s, self._positions, self._courses = sample.clock_s, positions, courses
         return rows
-
-
-def _row(
-    before: Position | None,
-    now: Position,
-    seconds: float,
-    course: Iterable[int],
-    group: SampledGroup,
-) -> Row:
-    return Row(
-        group=now.group,
-        topic=now.topic,
-        partition=now.partition,
-        lag=now.lag,
-        produced_s=_rate(before.end if before else None, now.end, seconds),
-        consumed_s=_rate(before.committed if before else None, now.committed, seconds),
-        course=tuple(course),
-        client_id=now.client_id,
-        state=group.state,
-        errors=tuple(filter(None, (group.error, now.error))),
-    )
-
-
-def _row_of_group(group: SampledGroup) -> Row:
-    """Return the row of a group that reads nothing."""
-    errors = tuple(filter(None, (group.error,)))
-    return Row(
-        group=group.name, topic="", partition=None, partitions=0, state=group.state, errors=errors
-    )
 
 
 def by_group(rows: Iterable[Row]) -> list[Row]:
