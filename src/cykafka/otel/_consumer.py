@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 else:
     _Consumer = _ShareConsumer = object
 
+__all__ = ["TracedConsumer", "TracedShareConsumer"]
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

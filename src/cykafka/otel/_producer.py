@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
+__all__ = ["TracedProducer"]
+
 
 class TracedProducer(_Base):
     """Sends records through a producer, with a span per record or batch.

@@ -25,6 +25,21 @@ from cykafka.cli.terminal.parameters import Flag
 from cykafka.cli.terminal.texts import name_of, printable
 from cykafka.internal import did_you_mean
 
+__all__ = [
+    "Cluster",
+    "DryRun",
+    "Json",
+    "Outcomes",
+    "Yes",
+    "administration",
+    "confirm",
+    "has_code",
+    "is_internal",
+    "need_consent",
+    "select",
+    "word",
+]
+
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 _About: TypeAlias = tuple[str, object] | None

@@ -42,6 +42,8 @@ from cykafka.internal.command_lines import pairs
 if TYPE_CHECKING:
     from cykafka.admin import AdminClient, ClusterMetadata
 
+__all__ = ["GROUP", "Brokers", "Connection", "ConnectionOptions", "Settings"]
+
 _Client = TypeVar("_Client")
 
 GROUP = Group("Connection", sort_key=50)

@@ -23,6 +23,17 @@ from cykafka.cli.cluster.administration import Cluster, Outcomes
 from cykafka.cli.terminal.failures import Failed, reason
 from cykafka.cli.terminal.texts import name_of
 
+__all__ = [
+    "Position",
+    "describe_groups",
+    "find_positions",
+    "list_groups",
+    "list_other_groups",
+    "read_committed",
+    "refuse_other_group",
+    "sum_positions",
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Position:

@@ -11,6 +11,8 @@ from typing import Any
 from cykafka.cli.terminal.failures import UsageError
 from cykafka.internal import did_you_mean
 
+__all__ = ["profile_file", "read_file", "read_profile", "read_text", "resolve"]
+
 
 def profile_file() -> Path:
     """Return ``cykafka/config.toml`` in ``$XDG_CONFIG_HOME``, or else in ``~/.config``."""

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.schema import RegisteredSchema, Schema, SchemaReference
 
+__all__ = [
+    "HOW_TO_NAME",
+    "Registry",
+    "SchemaKind",
+    "Url",
+    "kind_of_file",
+    "parse_version",
+    "read_schema",
+    "register",
+    "using_schemas",
+]
+
 SchemaKind = Literal["avro", "protobuf", "json"]
 
 Url = Annotated[

@@ -32,6 +32,8 @@ from cykafka.cli.terminal.failures import EXIT_STATUS_HELP, UsageError
 from cykafka.cli.terminal.parameters import Flag, plain
 from cykafka.cli.terminal.texts import counted
 
+__all__ = ["acls", "bindings", "filters"]
+
 _CLUSTER = "kafka-cluster"
 
 acls = App(

@@ -24,6 +24,8 @@ from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import plain
 from cykafka.cli.terminal.progress import Meter
 
+__all__ = ["bench", "percentile"]
+
 _EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka bench``\n"

@@ -36,6 +36,17 @@ from cykafka.cli.terminal.parameters import Names, plain
 from cykafka.cli.terminal.texts import counted
 from cykafka.internal.command_lines import pairs
 
+__all__ = [
+    "ChangeOptions",
+    "configs",
+    "describe_all",
+    "own_entries",
+    "parse_changes",
+    "redact",
+    "shown",
+    "source_name",
+]
+
 HIDDEN = "(hidden)"
 Kind = Literal["topic", "broker", "group"]
 

@@ -29,6 +29,8 @@ from cykafka.cli.terminal.parameters import Names, delimiter, option, parse_numb
 from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted
 
+__all__ = ["HELP_EPILOGUE", "consume"]
+
 HELP_EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka consume orders -e > orders.txt``\n"

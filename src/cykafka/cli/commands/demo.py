@@ -29,6 +29,8 @@ from cykafka.cli.terminal.parameters import Flag
 from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted, printable
 
+__all__ = ["Verifier", "default_file", "demo", "rounds"]
+
 # A mock partition keeps 5 MB, and one key may send everything to one partition.
 _ROUND_BYTES = 4_000_000
 # A record's bytes besides its key and value: the header and the frame.

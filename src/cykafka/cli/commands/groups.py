@@ -52,6 +52,8 @@ from cykafka.cli.terminal.output import json_line, show, table
 from cykafka.cli.terminal.parameters import Names, choose_partitions, plain
 from cykafka.cli.terminal.texts import counted, name_of, printable
 
+__all__ = ["groups"]
+
 groups = App(
     name="groups",
     help="Show groups and their lag, and move their offsets.",

@@ -34,6 +34,8 @@ from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted
 from cykafka.internal.command_lines import pairs
 
+__all__ = ["HELP_EPILOGUE", "produce"]
+
 HELP_EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka produce orders < orders.txt``\n"

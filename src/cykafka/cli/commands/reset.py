@@ -37,6 +37,8 @@ from cykafka.cli.terminal.parameters import Flag, choose_partitions, plain
 from cykafka.cli.terminal.texts import counted, name_of, printable
 from cykafka.internal import did_you_mean
 
+__all__ = ["Move", "plan", "read_offsets", "reset", "shift_offsets"]
+
 
 @dataclass(frozen=True)
 class Move:

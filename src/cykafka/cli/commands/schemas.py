@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.schema import Schema, SchemaReference
 
+__all__ = ["schemas"]
+
 schemas = App(
     name="schemas",
     help="Show, register and check the schemas of Schema Registry.",

@@ -17,6 +17,8 @@ from cykafka.cli.terminal.output import show
 from cykafka.cli.terminal.parameters import plain
 from cykafka.cli.top.sampling import Sample, Sampler
 
+__all__ = ["HELP_EPILOGUE", "top"]
+
 HELP_EPILOGUE = (
     "examples:\n\n"
     "* ``cykafka top -b localhost:9092``\n"

@@ -33,6 +33,8 @@ from cykafka.cli.terminal.parameters import Flag, Names, choose_partitions, mill
 from cykafka.cli.terminal.texts import counted, iso, name_of, printable
 from cykafka.internal.command_lines import pairs
 
+__all__ = ["id_of", "topics"]
+
 topics = App(
     name="topics",
     help="List, describe, create and delete topics, and add partitions.",

@@ -23,6 +23,8 @@ from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
 from cykafka.cli.terminal.interrupts import Interrupts
 from cykafka.internal import Pieces, did_you_mean, split
 
+__all__ = ["STANDARD_INPUT", "Chunk", "Input", "limit_records"]
+
 STANDARD_INPUT = Path("/dev/stdin")
 _BLOCK = 1 << 20
 _ROWS = 10_000

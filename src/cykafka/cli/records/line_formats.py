@@ -10,6 +10,16 @@ from cykafka.cli.records.json_record import Kind, Records, encode_batch
 from cykafka.cli.terminal.parameters import unescape
 from cykafka.cli.terminal.texts import counted, iso, printable, printable_json, printable_text
 
+__all__ = [
+    "TOKENS",
+    "Format",
+    "dump",
+    "json_lines",
+    "pretty",
+    "template",
+    "values",
+]
+
 Format = Callable[[Records], list[bytes]]
 """Formats each record of a batch."""
 

@@ -13,6 +13,8 @@ from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.parameters import milliseconds
 from cykafka.cli.terminal.texts import name_of
 
+__all__ = ["Place", "Span", "find_offsets", "parse_place", "parse_place_option", "spans"]
+
 _MOST = 2**63 - 1
 # Names that kafka-consumer-groups.sh and kafka-get-offsets.sh use.
 _JAVA_NAMES = {"earliest": "beginning", "latest": "end", "current": "stored"}

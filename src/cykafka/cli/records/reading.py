@@ -19,6 +19,8 @@ from cykafka.cli.terminal.failures import Failed, reason
 from cykafka.cli.terminal.texts import name_of
 from cykafka.internal import Ranges, commit_within, consume_ranges
 
+__all__ = ["Member", "ShareMember", "follow", "read_to_end"]
+
 _BATCH = 10_000
 _BATCH_BYTES = 16 << 20
 # The longest time that a record waits for others.

@@ -17,6 +17,8 @@ from cykafka.cli.terminal.progress import Meter
 from cykafka.cli.terminal.texts import counted
 from cykafka.internal import publication
 
+__all__ = ["ChunkSender", "Overrides", "await_topic"]
+
 _TOPIC_WAIT_S = 3.0
 _SLICE_S = 0.1
 _SHOWN = 5

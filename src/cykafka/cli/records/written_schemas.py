@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cykafka.schemas.client import SchemaRegistryClient
     from cykafka.schemas.document import Document
 
+__all__ = ["SchemaOptions", "check_schemas", "open_writers"]
+
 _GROUP = Group("Schemas", sort_key=4)
 _PARTS: tuple[Part, Part] = ("key", "value")
 

@@ -19,6 +19,8 @@ from enum import IntEnum
 from cykafka import KafkaError
 from cykafka.internal import kafka_error
 
+__all__ = ["EXIT_STATUS_HELP", "BadRecords", "Failed", "Status", "UsageError", "reason"]
+
 _SHOWN = 5
 
 EXIT_STATUS_HELP = (

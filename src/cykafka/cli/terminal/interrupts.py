@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
+__all__ = ["Interrupts"]
+
 _TICK_S = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

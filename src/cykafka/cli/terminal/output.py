@@ -14,6 +14,8 @@ from rich.text import Text
 
 from cykafka.cli.terminal.texts import printable, printable_json
 
+__all__ = ["json_line", "show", "table"]
+
 _GAP = "  "
 _ANY_WIDTH = 100_000
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode

@@ -20,6 +20,19 @@ from cykafka import TopicPartition
 from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.internal import did_you_mean
 
+__all__ = [
+    "Flag",
+    "Names",
+    "choose_partitions",
+    "delimiter",
+    "milliseconds",
+    "option",
+    "parse_numbers",
+    "parse_partitions",
+    "plain",
+    "unescape",
+]
+
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.)|\Z)", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

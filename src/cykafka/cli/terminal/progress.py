@@ -13,6 +13,8 @@ from rich.text import Text
 
 from cykafka.cli.terminal.texts import counted, printable
 
+__all__ = ["Meter"]
+
 
 class Meter:
     """Counts records and bytes, and shows them on standard error if that is a terminal.

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 from cykafka import TopicPartition
 
+__all__ = ["counted", "iso", "name_of", "printable", "printable_json", "printable_text"]
+
 # Terminal controls, line separators, marks that change the text direction, and surrogates.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

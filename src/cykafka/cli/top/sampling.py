@@ -10,12 +10,14 @@ from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import TypeVar
 
-from cykafka import KafkaException
+from cykafka import ConsumerGroupState, KafkaException
 from cykafka.admin import AdminClient
 from cykafka.cli.cluster.administration import Cluster, Outcomes
 from cykafka.cli.cluster.connection import Brokers
 from cykafka.cli.cluster.lag import Position, describe_groups, find_positions, list_groups
 from cykafka.cli.terminal.failures import Failed, reason
+
+__all__ = ["History", "Row", "Sample", "SampledGroup", "Sampler", "by_group", "sparkline"]
 
 _T = TypeVar("_T", int, float)
 _Key = tuple[str, str, int]
@@ -101,7 +103,7 @@ class Sampler:
         groups = [
             SampledGroup(
                 name=name,
-                state=(described.get(name) or listed[name]).state.name.lower().replace("_", " "),
+                state=_word((described.get(name) or listed[name]).state),
                 error=outcomes.error(name),
             )
             for name in names
@@ -120,6 +122,10 @@ class Sampler:
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _word(state: ConsumerGroupState) -> str:
+    return state.name.lower().replace("_", " ")
 
 
 # -- rates and courses

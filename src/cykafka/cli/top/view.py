@@ -21,6 +21,8 @@ from cykafka.cli.terminal.failures import Failed, Status
 from cykafka.cli.terminal.texts import printable
 from cykafka.cli.top.sampling import History, Row, Sample, by_group, sparkline
 
+__all__ = ["TopApp"]
+
 # The columns and their widths; the names share the rest of the line.
 _NUMBERS = {"PART": 5, "LAG": 9, "IN/s": 7, "OUT/s": 7}
 _COURSE = 8
