@@ -7,7 +7,7 @@ reads and writes value by value where a batch fails, so that only the bad values
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, TypeAlias
@@ -98,6 +98,8 @@ _FEW = 64
 
 # Converts a value that fastavro has read for pyarrow, or pyarrow's value for fastavro.
 _Change: TypeAlias = Callable[[Any], Any]
+# Stands for the schema that wrote a value if the value is a default.
+_DEFAULT = object()
 
 
 @contextmanager
@@ -160,13 +162,16 @@ class _Types:
         """Return a schema's type, and the conversions for reading and for writing a value.
 
         Record fields that may be null in the type have a default. `written` is the schema that
-        wrote the values, if it is known.
+        wrote the values, if it is known, or `_DEFAULT`.
         """
         self._fields.add()
-        if written is not None:
+        if written is not None and written is not _DEFAULT:
             written = resolved(written, self._writers)
         if isinstance(schema, list):
             return self._union(schema, within, written)
+        if isinstance(written, list):
+            made, read, write = self.of(schema, within, self._writer_of([schema], written)[0])
+            return made, _unnamed(read), write
         if isinstance(schema, str):
             if schema in _PLAIN:
                 return _PLAIN[schema], _same, _same
@@ -176,15 +181,14 @@ class _Types:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.of(kind, within, written)
-        wrote = written if isinstance(written, dict) else {}
         if kind in ("record", "error"):
-            return self._record(schema, (*within, schema["name"]), wrote.get("fields", ()))
+            return self._record(schema, (*within, schema["name"]), written)
         if kind == "array":
-            item, read, write = self.of(schema["items"], within, wrote.get("items"))
+            item, read, write = self.of(schema["items"], within, _part(written, "items"))
             found = pa.list_(pa.field("element", item))
             return found, _each(read), _each(write)
         if kind == "map":
-            item, read, write = self.of(schema["values"], within, wrote.get("values"))
+            item, read, write = self.of(schema["values"], within, _part(written, "values"))
             return pa.map_(pa.string(), item), _values(read), _values(write)
         logical = str(schema.get("logicalType"))
         if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -201,18 +205,21 @@ class _Types:
         return self.of(kind, within) if kind not in _PLAIN else (_PLAIN[kind], _same, _same)
 
     def _record(
-        self, schema: dict[str, Any], within: tuple[str, ...], written: Iterable[Any]
+        self, schema: dict[str, Any], within: tuple[str, ...], written: Any
     ) -> tuple[pa.DataType, _Change, _Change]:
         if not schema["fields"]:
             raise UnfitError(f"{schema['name']} has no fields, which is not supported")
         fields, reads, writes = [], {}, {}
-        wrote = {field["name"]: field["type"] for field in written}
+        fields_of = written.get("fields", ()) if isinstance(written, dict) else ()
+        wrote = {field["name"]: field["type"] for field in fields_of}
+        # A field that the writer's record lacks has its default.
+        other = _DEFAULT if wrote or written is _DEFAULT else None
         is_unchecked = schema["name"] in self._unchecked
         self._unchecked.discard(schema["name"])
         for field in schema["fields"]:
             name = field["name"]
             names = (name, *field.get("aliases", ()))
-            found = next((wrote[name] for name in names if name in wrote), None)
+            found = next((wrote[name] for name in names if name in wrote), other)
             kind, read, write = self.of(field["type"], within, found)
             if is_unchecked and "default" in field:
                 _array_of(field["default"], kind, read)
@@ -229,28 +236,21 @@ class _Types:
         others = [branch for branch in branches if branch != "null"]
         if not others:
             return _PLAIN["null"], _same, _same
+        wrote = self._writer_of(others, written)
         if len(others) == 1:
-            if isinstance(written, list):
-                present = [branch for branch in written if branch != "null"]
-                written = present[0] if len(present) == 1 else None
-            kind, read, write = self.of(others[0], within, written)
+            kind, read, write = self.of(others[0], within, wrote[0])
             return kind, _nullable(_unnamed(read)), _nullable(write)
         for numbers, number_kind in _NUMBERS:
             if all(isinstance(branch, str) and branch in numbers for branch in others):
                 return number_kind, _same, _same
         self.has_choice = True
+        found = [self.of(branch, within, of) for branch, of in zip(others, wrote, strict=True)]
         # fastavro names the branch of a value only if the writer's schema is a union, too.
-        fitting = [
-            isinstance(written, dict) and fits(written, resolved(branch, self._named))
-            for branch in others
-        ]
-        only = fitting.index(True) if True in fitting else None
-        found = [
-            self.of(branch, within, written if number == only else None)
-            for number, branch in enumerate(others)
-        ]
+        fitting = [number for number, of in enumerate(wrote) if of is not None]
+        only = fitting[0] if isinstance(written, dict) and fitting else None
         fields = [pa.field(f"member{number}", kind) for number, (kind, _, _) in enumerate(found)]
         names = [self._name(branch) for branch in others]
+        is_default = written is _DEFAULT
         # fastavro uses the first branch that fits a value, unless the value names its branch.
         has_name = [
             isinstance(without_logical_types(branch), str) or kind in _NAMED
@@ -260,7 +260,7 @@ class _Types:
         def from_union(value: Any) -> Any:
             if value is None:
                 return None
-            number = _branch(names, value) if only is None else only
+            number = _branch(names, value, is_default) if only is None else only
             inner = value[1] if isinstance(value, tuple) else value
             return {f"member{number}": found[number][1](inner)}
 
@@ -279,6 +279,19 @@ class _Types:
 
         return pa.struct(fields), from_union, to_union
 
+    def _writer_of(self, branches: list[Any], written: Any) -> list[Any]:
+        """Return the schema that wrote the values of each branch, as `of` takes it."""
+        if written is _DEFAULT:
+            return [_DEFAULT] * len(branches)
+        reads = [resolved(branch, self._named) for branch in branches]
+        found: list[list[Any]] = [[] for _ in branches]
+        for wrote in written if isinstance(written, list) else [written] if written else []:
+            of = resolved(wrote, self._writers)
+            first = next((number for number, read in enumerate(reads) if fits(of, read)), None)
+            if first is not None:
+                found[first].append(of)
+        return [of[0] if len(of) == 1 else None for of in found]
+
     def _name(self, schema: Any) -> tuple[str, str]:
         """Return a branch's plain type and its name."""
         if isinstance(schema, str):
@@ -294,16 +307,24 @@ def _array_of(default: Any, kind: pa.DataType, read: _Change) -> pa.Array:
     return pa.array([read(copy.deepcopy(default))], replace_types(kind, {}))
 
 
-def _branch(names: list[tuple[str, str]], value: Any) -> int:
-    """Return the number of the branch that a fastavro value belongs to."""
+def _part(schema: Any, name: str) -> Any:
+    """Return a part of the schema that wrote a value, which may be unknown or a default."""
+    return schema.get(name) if isinstance(schema, dict) else schema
+
+
+def _branch(names: list[tuple[str, str]], value: Any, is_default: bool) -> int:
+    """Return the number of the branch that a fastavro value belongs to.
+
+    A default belongs to the first branch, if it can.
+    """
     if isinstance(value, tuple):
         return next(number for number, (_, name) in enumerate(names) if name == value[0])
     # Only a default of a named type comes without its name.
     kinds: dict[type, tuple[str, ...]] = {
         bool: ("boolean",),
-        int: ("int", "long")
+        int: ("int", "long", "double", "float")
         if isinstance(value, int) and -(2**31) <= value < 2**31
-        else ("long",),
+        else ("long", "double", "float"),
         float: ("double", "float"),
         str: ("string", "enum"),
         list: ("array",),
@@ -311,6 +332,8 @@ def _branch(names: list[tuple[str, str]], value: Any) -> int:
     }
     # A decimal belongs to bytes or, without a name, to a fixed.
     found = kinds.get(type(value), ("bytes", "fixed"))
+    if is_default and names[0][0] in found:
+        return 0
     for kind in (*found, "long", "int", "double", "float"):
         for number, (branch, _) in enumerate(names):
             if branch == kind:
@@ -373,7 +396,8 @@ class AvroReader:
         self._made = replace_types(made, {})
         self.kind = replace_types(made, _WIDER)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
-        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
+        checked = _Types(self._schema.named, has_plain_defaults=True)
+        checked.of(self._schema.schema, written=_DEFAULT)
         # Only then fastavro must name the types of values, which costs time.
         self._named = types.has_choice
 
@@ -425,7 +449,8 @@ class AvroReader:
         return read
 
     def _default(self, schema: Any, value: Any) -> Any:
-        return _Types(self._schema.named).of(schema)[1](copy.deepcopy(value))
+        _, read, _ = _Types(self._schema.named).of(schema, written=_DEFAULT)
+        return read(copy.deepcopy(value))
 
     @_refusing()
     def check(self, document: Document) -> None:
@@ -511,7 +536,8 @@ class AvroWriter:
         self._made = replace_types(self._needed, {})
         self.kind = replace_types(self._needed, _WIDER | _READ_AS)
         self._schema = AvroSchema(document.text, document.parts, is_plain=True)
-        _Types(self._schema.named, has_plain_defaults=True).of(self._schema.schema)
+        checked = _Types(self._schema.named, has_plain_defaults=True)
+        checked.of(self._schema.schema, written=_DEFAULT)
         self.name = schema.name or ""
         self._batch_writers: dict[pa.DataType, Callable[[pa.Array], pa.Array] | None] = {}
 
@@ -577,7 +603,7 @@ class AvroWriter:
         return self._batch_writers[kind]
 
     def _default(self, schema: Any, value: Any) -> pa.Array:
-        kind, read, _ = _Types(self._schema.named).of(schema)
+        kind, read, _ = _Types(self._schema.named).of(schema, written=_DEFAULT)
         return _array_of(value, kind, read)
 
 

@@ -356,7 +356,7 @@ def _changed(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = dict(schema)
-    if "fields" in kept:
+    if kept.get("type") in _RECORDS:
         kept["fields"] = [
             {**field, "type": _changed(field["type"], change)} for field in kept["fields"]
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -159,8 +160,12 @@ def _decoded(
         return _json_values(decoder, document)
 
     def make(of: Document) -> Any:
-        name = message or (decoder.message_in(of) if format == "protobuf" else "")
-        return reader_for(format, of, name)
+        if message or format != "protobuf":
+            return reader_for(format, of, message)
+        for name in decoder.messages_in(of):
+            with suppress(UnfitError):
+                return reader_for(format, of, name)
+        return reader_for(format, of, "")
 
     reader = decoder.newest_reader(make) if document is None else make(document)
     return decoder.decode(reader).columns()

@@ -146,11 +146,11 @@ class ColumnDecoder:
                 else:
                     yield reader
 
-    def message_in(self, document: Document) -> str:
-        """Return one of a file's Protobuf messages that the values name; empty if none."""
+    def messages_in(self, document: Document) -> Iterator[str]:
+        """Yield those of a file's Protobuf messages that the values name, each once."""
         from cykafka.schemas.protobuf_files import message_names
 
-        known = {*message_names(document).values()}
+        unseen = {*message_names(document).values()}
         for number, _, payloads in self._groups:
             written = self._documents[number]
             if not isinstance(written, Document):
@@ -158,9 +158,9 @@ class ColumnDecoder:
             for payload in payloads[:_MOST_HEADS].to_pylist():
                 with suppress(SerializationError, UnfitError):
                     name = message_names(written).get(split_indexes(payload, 0)[0])
-                    if name in known:
-                        return name
-        return ""
+                    if name in unseen:
+                        unseen.remove(name)
+                        yield name
 
     def payloads(self) -> pa.BinaryArray:
         """Return all values without their ids, in any order."""

@@ -32,6 +32,7 @@ __all__ = ["deep_rows", "inferred_type", "json_reader", "to_json"]
 _FEW = 64
 # The stack ends where pyarrow infers the type of a value with some thousand levels.
 _MOST_LEVELS = 100
+_SPACES = " \t\n\r"
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEPS = np.zeros(256, np.int64)
 _STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
@@ -178,8 +179,12 @@ def _parsed(payloads: pa.BinaryArray, kind: pa.StructType | None) -> pa.StructAr
         raise ValueError("a value is empty")
     braces = octets[offsets[:-1]], octets[offsets[1:] - 2]
     if (braces[0] != ord("{")).any() or (braces[1] != ord("}")).any():
-        raise ValueError("a value is not an object")
+        trimmed = pc.ascii_trim(payloads.cast(pa.string()), _SPACES).cast(pa.binary())
+        if trimmed.equals(payloads):
+            raise ValueError("a value is not an object")
+        return _parsed(trimmed, kind)
     size = int(offsets[-1])
+    payloads.cast(pa.string())  # fails if a field that the parser ignores is not UTF-8
     text = joined.buffers()[2].slice(0, size)
     _check_finite(text.to_pybytes(), payloads)
     table = arrow_json.read_json(

@@ -26,22 +26,33 @@ _ADDRESS = "json-schema:///"
 _MOST_NODES = 100_000
 # Finding the error of a value may take as many steps, each with objects in memory.
 _MOST_NODES_OF_ERRORS = 5_000
+# The same for a value's items and properties times the schema's objects.
+_MOST_PAIRS_OF_ERRORS = 50_000
 
 
 class _Validator(NamedTuple):
     """Functions of jsonschema-rs's validator, and when `iter_errors` would take too long.
 
-    It does so for values with more than `most_levels`: for all if that is 0, for none if it is
-    None.
+    It does so for values with more than `most_levels` (for all if that is 0, for none if it is
+    None), or with more than `most_parts` items and properties.
     """
 
     is_valid: Callable[[Any], bool]
     iter_errors: Callable[[Any], Any]
     most_levels: int | None
+    most_parts: int
 
     def is_slow(self, value: Any) -> bool:
         most = self.most_levels
-        return most is not None and (most < 1 or not is_shallow(value, most))
+        if most is not None and (most < 1 or not is_shallow(value, most)):
+            return True
+        count, rest = 0, [value]
+        while rest and count <= self.most_parts:
+            part = rest.pop()
+            if isinstance(part, dict | list):
+                count += len(part)
+                rest.extend(part.values() if isinstance(part, dict) else part)
+        return count > self.most_parts
 
 
 def _refuse(name: str) -> Any:
@@ -94,7 +105,9 @@ def validator_for(text: str, parts: tuple[tuple[str, str], ...]) -> _Validator:
     most = int(math.log(_MOST_NODES_OF_ERRORS, branches)) if branches > 1 else None
     if size > _MOST_NODES_OF_ERRORS:
         most = 0
-    return _Validator(found.is_valid, found.iter_errors, most)
+    return _Validator(
+        found.is_valid, found.iter_errors, most, _MOST_PAIRS_OF_ERRORS // max(size, 1)
+    )
 
 
 def inlined(text: str, parts: tuple[tuple[str, str], ...]) -> Any:
@@ -129,7 +142,7 @@ def fault_of(validator: _Validator, value: Any) -> str | None:
     if validator.is_valid(value):
         return None
     if validator.is_slow(value):
-        return "the schema has too many branches to say which part of the value is wrong"
+        return "the schema or the value is too large to say which part of the value is wrong"
     error = next(validator.iter_errors(value), None)
     if error is None:
         return None

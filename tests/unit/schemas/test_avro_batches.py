@@ -332,6 +332,55 @@ def test_value_without_a_union_is_read_as_its_member_of_a_union(
     assert members == found
 
 
+CARD, IBAN = (
+    {"type": "record", "name": name, "fields": [{"name": "number", "type": "string"}]}
+    for name in ("Card", "Iban")
+)
+PAIR = {**record(["null", "int"], "string"), "name": "Pair"}
+
+
+@pytest.mark.parametrize(
+    ("writes", "reads", "value", "found"),
+    [
+        (["null", KIND], KIND, "X", "X"),
+        (["null", FOUR], FOUR, b"1234", b"1234"),
+        (["null", PAIR], PAIR, {"f0": 5, "f1": "a"}, {"f0": 5, "f1": "a"}),
+        (["null", "string", INTS], INTS, [1], [1]),
+        (["string", PAIR], ["null", PAIR], ("Pair", {"f0": 5, "f1": "a"}), {"f0": 5, "f1": "a"}),
+    ],
+)
+@pytest.mark.parametrize("is_in_array", [False, True])
+def test_a_writers_union_is_read_as_one_type(
+    writes: Any, reads: Any, value: Any, found: Any, is_in_array: bool
+) -> None:
+    """A second field makes fastavro name the types of values."""
+    if is_in_array:
+        writes, reads = ({"type": "array", "items": of} for of in (writes, reads))
+        value, found = [value], [found]
+    union = ["long", "string"]
+    payload = encoded(copy.deepcopy(record(writes, union)), {"f0": value, "f1": "x"})
+
+    reader = AvroReader(document(record(reads, union)))
+    rows, wrong = reader.reader_of(document(record(writes, union)))(pa.array([payload]))
+
+    assert wrong == {}
+    assert rows.to_pylist() == [{"f0": found, "f1": {"member0": None, "member1": "x"}}]
+
+
+def test_a_readers_union_in_a_branch_of_a_writers_union_has_the_written_member() -> None:
+    paid, refused = ({**record(of), "name": name} for of, name in ((IBAN, "P"), ("int", "R")))
+    reads = [{**record([CARD, IBAN]), "name": "P"}, refused]
+    payload = encoded([copy.deepcopy(paid), refused], ("P", {"f0": {"number": "DE1"}}))
+
+    rows, wrong = AvroReader(document(reads)).reader_of(document([paid, refused]))(
+        pa.array([payload])
+    )
+
+    assert wrong == {}
+    how = {"f0": {"member0": None, "member1": {"number": "DE1"}}}
+    assert rows.to_pylist() == [{"member0": how, "member1": None}]
+
+
 @pytest.mark.parametrize("name", ["x", "member0"])
 @pytest.mark.parametrize("is_field", [True, False])
 def test_a_union_of_only_a_record_is_the_record(name: str, is_field: bool) -> None:
@@ -380,6 +429,11 @@ def test_an_invalid_schema_is_unfit(kind: Any, schema: Any) -> None:
         ([KIND, "long"], "X", {"member0": "X", "member1": None}),
         ([CREATED, "long"], {"id": "1"}, {"member0": {"id": "1"}, "member1": None}),
         (["double", "string"], 1, {"member0": 1.0, "member1": None}),
+        (["double", "long", "string"], 1, {"member0": 1.0, "member1": None, "member2": None}),
+        ([KIND, "string"], "X", {"member0": "X", "member1": None}),
+        (["long", "string"], "X", {"member0": None, "member1": "X"}),
+        ([FOUR, DECIMAL, "long"], "1234", {"member0": b"1234", "member1": None, "member2": None}),
+        (["null", KIND, "string"], None, None),
         ({"type": "int", "logicalType": "time-millis"}, 5, 5),
         ({"type": "string", "logicalType": "uuid"}, "", ""),
         (TIME, 0, datetime(1970, 1, 1, tzinfo=UTC)),
@@ -392,6 +446,19 @@ def test_a_default_of_any_type_is_read(kind: Any, default: Any, found: Any) -> N
     rows, wrong = AvroReader(document(schema)).reader_of(document(old))(pa.array([b"\2"]))
 
     assert (rows.to_pylist(), wrong) == ([{"a": found}], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [([KIND, "string"], "X"), (["double", "long", "string"], 1), (["long", "string"], "X")],
+)
+def test_a_default_is_written_as_fastavro_writes_it(kind: Any, default: Any) -> None:
+    schema = with_default(kind, default)
+    schema["fields"].append({"name": "b", "type": "int"})
+
+    made, wrong = AvroWriter(document(schema)).write(pa.array([{"b": 1}]))
+
+    assert (made.to_pylist(), wrong) == ([encoded(copy.deepcopy(schema), {"b": 1})], {})
 
 
 def test_a_huge_fixed_is_unfit() -> None:

@@ -396,6 +396,45 @@ def test_protobuf_by_the_message_that_records_name(
     assert table["n"].to_pylist() == [None, 7]
 
 
+@pytest.mark.parametrize("schema", [None, "ping-value:latest"])
+def test_protobuf_skips_a_message_without_fields(
+    client: SchemaRegistryClient, registry: SchemaRegistry, schema: str | None
+) -> None:
+    file = proto_files.proto("ping.proto", "q", {"Order": {"id": (1, "int64")}, "Ping": {}})
+    number = registry.add("ping-value", proto_files.text(file), "PROTOBUF")
+    head = b"\0" + number.to_bytes(4, "big")
+    rows = batch([head + b"\x02\x02", head + b"\0\x08\x05"])
+
+    table = decode_batch(client, rows, "protobuf", schema=schema)
+
+    assert table["id"].to_pylist() == [None, 5]
+    assert "its message is q.Ping, expected q.Order" in table["error"][0].as_py()
+
+
+@pytest.mark.parametrize(
+    "wrong", [b'{"a":2,"\xff":1}', b'{"a":2,"b":{"\xff":1}}', b'{"a":2,"b":"\xff"}']
+)
+@pytest.mark.parametrize("schema", [None, '{"properties": {"a": {"type": "integer"}}}'])
+@pytest.mark.parametrize("good", [1, 100])
+def test_json_that_is_not_utf_8_is_one_bad_record(
+    wrong: bytes, schema: str | None, good: int
+) -> None:
+    rows: list[bytes | None] = [wrong, *[b'{"a":1}'] * good]
+    table = decode_batch(None, batch(rows), "json", schema=schema)
+    assert table["a"].to_pylist() == [None] + [1] * good
+    assert table["error"].null_count == good
+
+
+@pytest.mark.parametrize("good", [0, 100])
+def test_json_may_have_space_around_it(good: int) -> None:
+    rows = [b'{"a":1}\n', b' {"a":2,"b":"x"}\r\n', b'\t{"a":\n3}', *[b'{"a":4}'] * good]
+    for schema in (None, '{"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}'):
+        table = decode_batch(None, batch([*rows]), "json", schema=schema)
+        assert table["error"].null_count == len(rows)
+        assert table["a"].to_pylist() == [1, 2, 3] + [4] * good
+        assert table["b"].to_pylist() == [None, "x", None] + [None] * good
+
+
 def test_indexes_of_a_message_are_in_the_header(
     client: SchemaRegistryClient, registry: SchemaRegistry
 ) -> None:

@@ -296,7 +296,7 @@ def test_schemas_with_many_branches_are_bounded(
         return json.dumps({"$defs": named, "properties": {"s": {"$ref": "#/$defs/d0"}}})
 
     payload = b'{"s": "a"}'
-    words = "too many branches to say which part of the value is wrong"
+    words = "too large to say which part of the value is wrong"
     document = Document("json", schema(13), id=1)
     with pytest.raises(SerializationError, match=words):
         JSONDeserializer(document.text)(HEAD + payload, CTX)
@@ -316,12 +316,23 @@ def test_schemas_with_many_branches_are_bounded(
         JsonReader().reader_of(document)
 
 
+def test_a_large_wrong_value_is_bounded() -> None:
+    """Each branch of each item has an error of its own."""
+    branch = {"required": ["t", "x"], "properties": {"t": {"const": 1}}}
+    items = {"type": "array", "items": {"oneOf": [branch] * 6}}
+    read = JSONDeserializer(json.dumps({"properties": {"a": items}}))
+    for count, words in [(10, "is not valid under any"), (100_000, "too large to say")]:
+        value = json.dumps({"a": [{"t": "z"}] * count}).encode()
+        with pytest.raises(SerializationError, match=words):
+            read(HEAD + value, CTX)
+
+
 def test_a_wrong_value_of_a_recursive_schema_is_bounded() -> None:
     """Finding the error would take 2**levels steps."""
     branch = {"type": "object", "properties": {"a": {"$ref": "#/$defs/any"}}}
     any_of = {"anyOf": [{"type": "integer"}, branch, branch]}
     read = JSONDeserializer(json.dumps({"$defs": {"any": any_of}, "$ref": "#/$defs/any"}))
-    for levels, words in [(6, "is not valid under any"), (20, "too many branches")]:
+    for levels, words in [(6, "is not valid under any"), (20, "too large to say")]:
         value = b'{"a":' * levels + b"%s" + b"}" * levels
         assert read(HEAD + value % b"1", CTX) == json.loads(value % b"1")
         with pytest.raises(SerializationError, match=words):
