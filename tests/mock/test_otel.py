@@ -516,7 +516,8 @@ def test_processing_may_be_a_child_of_the_sender(
         provider.get_tracer("app").start_as_current_span("job") as job,
         consumer.processing(message, as_child=True),
     ):
-        pass
+        assert baggage.get_all() == {"tenant": "7"}
+    assert baggage.get_all() == {}
 
     (send,), (process,) = spans("send"), spans("process")
     assert process.parent is not None

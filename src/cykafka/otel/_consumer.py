@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from opentelemetry import trace
+from opentelemetry import context, trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 
 from cykafka._core.batch import MessageBatch
@@ -43,6 +44,15 @@ _T = TypeVar("_T")
 
 # OpenTelemetry's SDK keeps 128 links per span.
 _MAX_LINKS = 128
+
+
+@contextmanager
+def _attached(parent: Context) -> Iterator[None]:
+    token = context.attach(parent)
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 class Traced:
@@ -90,9 +100,12 @@ class Traced:
         else:
             topic, links = _only_topic(messages), _links_of(messages)
             attributes = {"batch.message_count": len(messages)}
-        with self._spans.current(
-            SpanKind.CONSUMER, "process", topic, attributes, context=parent, links=links
-        ) as span:
+        with (
+            nullcontext() if parent is None else _attached(parent),
+            self._spans.current(
+                SpanKind.CONSUMER, "process", topic, attributes, links=links
+            ) as span,
+        ):
             yield span
 
     def _read(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T, int]:
