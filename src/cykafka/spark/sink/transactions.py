@@ -178,7 +178,7 @@ def write_in_transaction(
     rows = counted.start()
     if rows is None:
         _check_nothing(task)
-        return Written(task.place.task, 0)
+        return Written(0)
     if handling is None:
         return _write(task, counted, rows)
     with closing(Spool()) as spool:
@@ -231,7 +231,7 @@ def _write(
                 pass
             _check_replay(place, mark, counted.mark(place))
             written = counted.records - mark.settled
-            return Written(place.task, written, skipped=True, settled=mark.settled)
+            return Written(written, skipped=True, settled=mark.settled)
         try:
             write_batches(borrowed, options, rows)
             for target, batches in letters:
@@ -248,7 +248,7 @@ def _write(
             raise KafkaWriteError(f"{error}; {late}") from error
         borrowed.notes = mark
         borrowed.spent = more is _SINGLE
-    return Written(place.task, counted.records - settled, settled=settled)
+    return Written(counted.records - settled, settled=settled)
 
 
 # -- refused records
@@ -261,7 +261,7 @@ def _write_others(
     most = _MOST_REFUSED if handling.leaves_out else 0  # one is enough to stop the job
     refused = _find_refused(task, task.options, spool.batches(), most)
     if refused and not handling.leaves_out:
-        return Written(task.place.task, 0, refused=tuple(refused.values()))
+        return Written(0, refused=tuple(refused.values()))
     if len(refused) > most:
         raise KafkaWriteError(
             f"brokers refuse more than {most:,} records of a transaction: make tasks smaller "
