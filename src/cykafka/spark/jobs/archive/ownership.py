@@ -114,7 +114,7 @@ class Owner:
 
     def refused(self, words: str) -> ConfigError:
         """Return an error about the archive's place."""
-        return ConfigError([f"{self._config.place}: {words}"])
+        return ConfigError(f"{self._config.place}: {words}")
 
     def foreign(self) -> ConfigError:
         """Return the error for another checkpoint's archive."""
@@ -321,18 +321,14 @@ def check_columns(run: JobRun[Archive], there: StructType, rows: StructType) -> 
     merges = run.config.merge_schema
     if other and not merges:
         raise ConfigError(
-            [
-                f"{run.config.place}: its columns have other types: {'; '.join(other)}. Keep "
-                '"decode" and "schema" as they were, or set merge_schema = true if the format can '
-                "widen them"
-            ]
+            f"{run.config.place}: its columns have other types: {'; '.join(other)}. Keep "
+            '"decode" and "schema" as they were, or set merge_schema = true if the format can '
+            "widen them"
         )
     if new and not merges:
         raise ConfigError(
-            [
-                f"{run.config.place}: the table lacks the columns {', '.join(new)}; set "
-                "merge_schema = true to add them"
-            ]
+            f"{run.config.place}: the table lacks the columns {', '.join(new)}; set "
+            "merge_schema = true to add them"
         )
 
 

@@ -58,7 +58,7 @@ def check_topics(config: JobConfig) -> None:
     """
     problems = [*_source_problems(config), *_target_problems(config)]
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     if isinstance(config, Mirror) and config.to is not None:
         if config.keep_partitions:
             check_partitions(config, {config.to: _largest_partition_count(config)})
@@ -104,7 +104,7 @@ def check_partitions(config: Mirror | Replay, wanted: Mapping[str, int]) -> None
                 "(--no-keep-partitions)"
             )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 def _counts(producer: Producer, names: Iterable[str], may_create: bool) -> dict[str, int | None]:

@@ -215,9 +215,9 @@ def _convert_errors(key: str, words: str = "") -> Iterator[None]:
         yield
     except UnfitError as error:
         verb = "" if str(error).startswith("is missing") else ":"
-        raise ConfigError([f'key "{key}"{verb} {words}{error}']) from None
+        raise ConfigError(f'key "{key}"{verb} {words}{error}') from None
     except ValueError as error:
-        raise ConfigError([f'key "{key}": {words}{error}']) from None
+        raise ConfigError(f'key "{key}": {words}{error}') from None
 
 
 # -- JSON and envelopes, by Spark
@@ -334,7 +334,7 @@ def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Col
     try:
         struct = schema.struct()
     except ValueError as error:
-        raise ConfigError([f'key "schema": {error}']) from None
+        raise ConfigError(f'key "schema": {error}') from None
     there = F.col(body).isNotNull()
     name_of = "body" if body == "body" else "value"
     text = F.col(body).cast("string")

@@ -349,11 +349,9 @@ def _workers_python() -> str:
     name = os.environ.get("PYSPARK_PYTHON") or sys.executable  # contains the package
     if shutil.which(name) is None:
         raise ConfigError(
-            [
-                f"PYSPARK_PYTHON={name}: this machine has no such program. Spark plans reads from "
-                "Kafka on this machine, with the Python whose name the workers use: unpack a "
-                "packed environment in this working directory as well"
-            ]
+            f"PYSPARK_PYTHON={name}: this machine has no such program. Spark plans reads from "
+            "Kafka on this machine, with the Python whose name the workers use: unpack a "
+            "packed environment in this working directory as well"
         )
     return name
 
@@ -411,4 +409,4 @@ def _configure(spark: SparkSession, config: JobConfig) -> None:
                 "starts"
             )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
