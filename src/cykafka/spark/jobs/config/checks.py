@@ -517,31 +517,30 @@ def _mirror_problems(config: Mirror) -> Iterator[Problem]:
             'with "transform" and "schema" or "decode" the job sends batches, which cannot use '
         )
         yield _wrong(config, "sink.transactional", f"{words}transactions")
-    if _is_same_cluster(config):
-        for key in ("to", "dead_letter_topic"):
-            topic = getattr(config, key)
-            if topic and _reads(config, topic):
-                yield _wrong(
-                    config, key, "the job reads this topic, so it would read its own records again"
-                )
+    yield from _circle_problems(config)
     if config.to and config.to == config.dead_letter_topic:
         yield _wrong(config, "dead_letter_topic", 'it is the same as "to"')
 
 
 def _redrive_problems(config: Redrive) -> Iterator[Problem]:
-    parking = config.parking_topic
-    if parking and _reads(config, parking) and _is_same_cluster(config):
-        yield _wrong(
-            config,
-            "parking_topic",
-            "the job reads this topic, so it would read its own records again",
-        )
+    yield from _circle_problems(config)
     if _is_transactional(config):
         words = (
             "the target of a record depends on the existing topics, but a repeated micro-batch "
             "must send the same records"
         )
         yield _wrong(config, "sink.transactional", words)
+
+
+def _circle_problems(config: StreamConfig) -> Iterator[Problem]:
+    """Find topics that the job both reads and writes."""
+    if config.source_options().get(_SERVERS) != config.sink_options().get(_SERVERS):
+        return
+    for key in ("to", "dead_letter_topic", "parking_topic"):
+        topic = getattr(config, key, None)
+        if topic and _reads(config, topic):
+            words = "the job reads this topic, so it would read its own records again"
+            yield _wrong(config, key, words)
 
 
 def _is_transactional(config: JobConfig) -> bool:
@@ -560,7 +559,3 @@ def _reads(config: StreamConfig, topic: str) -> bool:
     except ValueError:  # the source reports it
         return False
     return any(name == topic for name, _ in partitions)
-
-
-def _is_same_cluster(config: JobConfig) -> bool:
-    return config.source_options().get(_SERVERS) == config.sink_options().get(_SERVERS)
