@@ -35,17 +35,14 @@ def claim_checkpoint(run: JobRun[StreamConfig]) -> None:
         The checkpoint belongs to another job or target, or cannot be created.
     """
     with convert_errors("checkpoint", run.config.checkpoint):
-        _claim(run, run.driver.folder(run.config.checkpoint))
-
-
-def _claim(run: JobRun[StreamConfig], folder: AnyFolder) -> None:
-    own = _own(run)
-    found = _read_note(folder)
-    if any(folder.names("offsets")):  # without a planned micro-batch there is no position to lose
-        _check(run, found, own)
-    if found != own and not run.config.is_dry_run:
-        folder.make()
-        folder.write(CHECKPOINT_NOTE, json.dumps(own) + "\n")
+        folder = run.driver.folder(run.config.checkpoint)
+        own, found = _own(run), _read_note(folder)
+        # Without a planned micro-batch there is no position to lose.
+        if any(folder.names("offsets")):
+            _check(run, found, own)
+        if found != own and not run.config.is_dry_run:
+            folder.make()
+            folder.write(CHECKPOINT_NOTE, json.dumps(own) + "\n")
 
 
 def _own(run: JobRun[StreamConfig]) -> dict[str, Any]:

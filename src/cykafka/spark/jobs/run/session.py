@@ -373,17 +373,13 @@ def server_of(config: JobConfig) -> str | None:
     return given if given.startswith("sc://") else None
 
 
-def _reach(server: str) -> None:
-    """Connect once: PySpark itself would retry for ten minutes."""
-    address = urlsplit(server)
-    place = (address.hostname or "localhost", address.port or _PORT)
-    socket.create_connection(place, _CONNECT_S).close()
-
-
 def _connect(server: str) -> SparkSession:
     """Open a session on a server."""
     try:
-        _reach(server)
+        # Connect once: PySpark itself would retry for ten minutes.
+        address = urlsplit(server)
+        place = (address.hostname or "localhost", address.port or _PORT)
+        socket.create_connection(place, _CONNECT_S).close()
         spark = SparkSession.builder.remote(server).create()
         _ = spark.version
     except ImportError as error:
