@@ -33,7 +33,6 @@ from pyarrow import RecordBatch
 from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
 from cykafka.spark.clients.producers import ABORT_S, Borrowed, borrow_producer, return_producer
 from cykafka.spark.clients.properties import ClientConfig
-from cykafka.spark.sink.row_hashes import HASH, MODULUS, hash_rows
 from cykafka.spark.sink.spool import Spool
 from cykafka.spark.sink.write_options import WriteOptions
 from cykafka.spark.sink.writing import (
@@ -45,7 +44,7 @@ from cykafka.spark.sink.writing import (
     write_batches,
 )
 
-__all__ = ["Handling", "Mark", "Place", "write_in_transaction"]
+__all__ = ["MODULUS", "Handling", "Mark", "Place", "hash_rows", "write_in_transaction"]
 
 # Timeout for init_transactions, for aborting and for reading a mark, s.
 _WAIT_S = 60.0
@@ -489,7 +488,7 @@ def _parse_mark(group: str, place: TopicPartition) -> Mark:
 
 
 def _hash_text(total: int) -> str:
-    return f"{HASH}:{total:016x}"
+    return f"{_HASH}:{total:016x}"
 
 
 def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
@@ -499,7 +498,7 @@ def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
     """
     if (mark.records, mark.bytes) != (now.records, now.bytes):
         found = f"now the task has {now.records} record(s) of {now.bytes} bytes"
-    elif mark.hash is not None and not mark.hash.startswith(f"{HASH}:"):
+    elif mark.hash is not None and not mark.hash.startswith(f"{_HASH}:"):
         raise KafkaWriteError(
             f"batch {place.batch} was written before, by a version of cykafka whose marks have "
             f"another hash ({mark.hash.partition(':')[0]}): finish the batch with that version"
@@ -559,6 +558,88 @@ class _Counted:
                 self.bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
             self.hash = (self.hash + hash_rows(batch, *self._columns)) % MODULUS
             yield batch
+
+
+# -- the hashes of rows
+
+# The name of this hash in marks. Another algorithm needs another name.
+_HASH = "xxh3_64"
+MODULUS = 1 << 64
+# Memory holds the texts of at most this many rows, or of rows with this many bytes, at once.
+_ROWS_AT_ONCE = 4_000
+_BYTES_AT_ONCE = 8 << 20
+_COLON = pa.scalar(b":", pa.large_binary())
+_NULL = pa.scalar(b"-", pa.large_binary())
+
+
+def hash_rows(batch: pa.RecordBatch, *names: str | None) -> int:
+    """Return the hash of all rows of a batch.
+
+    A row's text consists of its columns in the order of `names`, joined by colons. A key, a value,
+    a topic and each half of a header become ``length:content``, with the length in bytes. A
+    partition and a timestamp become a number. Numbers and lengths are decimal digits, or ``-`` for
+    null. A row's hash is the text's XXH3 with 64 bits. The hash of several rows is the sum of
+    their hashes modulo 2**64, because shuffles change the order of rows.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+    names : str or None
+        The columns: text, bytes, numbers, timestamps or headers. None is a column of nulls.
+    """
+    from xxhash import xxh3_64_intdigest  # sinks without transactions work without it
+
+    rows = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * batch.num_rows // max(1, batch.nbytes)))
+    return (
+        sum(
+            sum(map(xxh3_64_intdigest, _texts(batch.slice(start, rows), names).to_pylist()))
+            for start in range(0, batch.num_rows, rows)
+        )
+        % MODULUS
+    )
+
+
+def _texts(batch: pa.RecordBatch, names: tuple[str | None, ...]) -> pa.LargeBinaryArray:
+    """Return each row's text."""
+    return _join(
+        piece
+        for name in names
+        for piece in ([_NULL] if name is None else _pieces(batch.column(name)))
+    )
+
+
+def _pieces(column: pa.Array) -> list[pa.LargeBinaryArray]:
+    """Return a column as pieces of text."""
+    if pa.types.is_list(column.type):
+        return [_header_texts(column)]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        return [_digits(column)]
+    content = column.cast(pa.large_binary())
+    return [_digits(pc.binary_length(content)), pc.fill_null(content, b"")]
+
+
+def _header_texts(lists: pa.ListArray) -> pa.LargeBinaryArray:
+    """Return the text of each row's headers. Null and an empty list give the same text."""
+    pairs = lists.flatten()
+    texts = _join(_pieces(pairs.field("key")) + _pieces(pairs.field("value")))
+    counts = pc.fill_null(pc.list_value_length(lists), 0)
+    ends = pc.cumulative_sum(counts.cast(pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, texts), _COLON)
+    return pc.fill_null(joined, b"")
+
+
+def _digits(numbers: pa.Array) -> pa.LargeBinaryArray:
+    return pc.fill_null(numbers.cast(pa.large_string()).cast(pa.large_binary()), _NULL)
+
+
+def _join(pieces: Iterable[pa.LargeBinaryArray | pa.LargeBinaryScalar]) -> pa.LargeBinaryArray:
+    return pc.binary_join_element_wise(*pieces, _COLON)
+
+
+# -- errors
 
 
 def _late(config: Mapping[str, str], begun: float) -> str:
