@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Protocol
 
@@ -92,8 +92,7 @@ class Mark:
     batch: int
     records: int
     bytes: int
-    # The algorithm's name and the records' hash; None: an older version wrote the mark.
-    hash: str | None
+    hash: str  # the algorithm's name and the records' hash
     topic: str  # the mark is an offset of partition 0 of this topic
     settled: int = 0  # rejected records that the task skipped or replaced by dead letters
 
@@ -412,17 +411,8 @@ def _continue(borrowed: Borrowed, task: _TransactionTask, last: Mark) -> Mark | 
 
 
 def _send(borrowed: Borrowed, group: str, mark: Mark) -> None:
-    content: dict[str, int | str] = {
-        "batch": mark.batch,
-        "records": mark.records,
-        "bytes": mark.bytes,
-    }
-    if mark.settled:
-        content["settled"] = mark.settled
-    if mark.hash is not None:
-        content["hash"] = mark.hash
-    text = json.dumps(content)
-    place = TopicPartition(mark.topic, 0, mark.batch, metadata=text)
+    content = {name: value for name, value in asdict(mark).items() if name != "topic"}
+    place = TopicPartition(mark.topic, 0, mark.batch, metadata=json.dumps(content))
     borrowed.producer.send_offsets_to_transaction([place], group, _WAIT_S)
 
 
@@ -470,13 +460,11 @@ def _read_marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]
 def _parse_mark(group: str, place: TopicPartition) -> Mark:
     try:
         content = json.loads(place.metadata or "")
-        # Older marks contain "sum", from a hash that no longer exists, or no hash.
-        found = content.get("hash", "sum" if "sum" in content else None)
         return Mark(
             place.offset,
             int(content["records"]),
             int(content["bytes"]),
-            None if found is None else str(found),
+            str(content["hash"]),
             place.topic,
             int(content.get("settled", 0)),
         )
@@ -492,18 +480,15 @@ def _hash_text(total: int) -> str:
 
 
 def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
-    """Raise if the batch's records differ from the records that its mark describes.
-
-    If an older version wrote the mark, without a hash, this compares only the counts.
-    """
+    """Raise if the batch's records differ from the records that its mark describes."""
     if (mark.records, mark.bytes) != (now.records, now.bytes):
         found = f"now the task has {now.records} record(s) of {now.bytes} bytes"
-    elif mark.hash is not None and not mark.hash.startswith(f"{_HASH}:"):
+    elif not mark.hash.startswith(f"{_HASH}:"):
         raise KafkaWriteError(
             f"batch {place.batch} was written before, by a version of cykafka whose marks have "
             f"another hash ({mark.hash.partition(':')[0]}): finish the batch with that version"
         )
-    elif mark.hash not in (None, now.hash):
+    elif mark.hash != now.hash:
         found = "now the task has different records of the same total size"
     else:
         return
