@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -162,12 +161,6 @@ class Owner:
         )
 
 
-def _batches(names: Iterable[str]) -> list[int]:
-    """Return the micro-batches in Spark's log: ``7``, or ``9.compact`` for all up to 9."""
-    found = (name.partition(".")[0] for name in names)
-    return [int(name) for name in found if name.isascii() and name.isdigit()]
-
-
 class Claim:
     """A run's claim to an archive's directory, checked against the note in the directory.
 
@@ -219,7 +212,7 @@ class Claim:
         """Raise ConfigError if the checkpoint is an old copy, or the table is gone."""
         last = -1
         if _LOG in names:
-            last = max(_batches(self._folder.names(_LOG)), default=-1)
+            last = max(list_batches(self._folder, _LOG), default=-1)
         elif self._kind == "delta" and MARKERS["delta"] in names:
             last = self._last_of_delta()
         elif self._kind == "delta" and self._owner.has_committed():

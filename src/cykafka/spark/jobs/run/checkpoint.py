@@ -138,9 +138,10 @@ def find_undone(checkpoint: AnyFolder) -> Undone | None:
     return Undone(planned, spans)
 
 
-def list_batches(checkpoint: AnyFolder, name: str) -> set[int]:
-    """Return the micro-batches in one of a checkpoint's logs: ``offsets`` or ``commits``."""
-    return {int(entry) for entry in checkpoint.names(name) if entry.isascii() and entry.isdigit()}
+def list_batches(folder: AnyFolder, log: str) -> set[int]:
+    """Return the micro-batches in one of Spark's logs: ``7``, or ``9.compact`` for all up to 9."""
+    names = (name.removesuffix(".compact") for name in folder.names(log))
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
 
 
 def _planned(checkpoint: AnyFolder, number: int) -> tuple[Offsets, Offsets]:
