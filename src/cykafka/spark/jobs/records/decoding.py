@@ -55,7 +55,9 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
         return _decoded_by_spark(records, config.envelope, config.json_schema)
     with naming_option():
         decoder, schema = _decoder(config)
-    rows = records.withColumn("_decoded", _decoded(decoder, F.col("value")))
+    made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
+    kind = from_arrow_type(made, prefer_timestamp_ntz=True)
+    rows = records.withColumn("_decoded", _arrow_udf(decoder.decode, kind)(F.col("value")))
     if schema is not None:
         rows = rows.withColumn("_json", F.col("_decoded.data"))
         rows = _decoded_by_spark(rows, "none", schema, "_json", F.col("_decoded.error"))
@@ -92,14 +94,6 @@ def encode(config: EncodeKeys, value: Column, topic: Column) -> Column:
     kind = "value BINARY, error STRING"
     encoded: Column = _arrow_udf(encoder.encode, kind)(value, topic.cast("string"))
     return encoded
-
-
-def _decoded(decoder: Decoder, value: Column) -> Column:
-    """Return the structs (data, error) for a column."""
-    made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
-    kind = from_arrow_type(made, prefer_timestamp_ntz=True)
-    decoded: Column = _arrow_udf(decoder.decode, kind)(value)
-    return decoded
 
 
 def _arrow_udf(function: Any, kind: Any) -> Any:
