@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -63,17 +62,13 @@ class Stop:
     def __init__(self) -> None:
         self.asked = 0
 
-    def ask(self) -> None:
+    def ask(self, *_: object) -> None:
         self.asked += 1
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
         """Treat SIGINT and SIGTERM as requests to stop."""
-
-        def handler(_number: int, _frame: FrameType | None) -> None:
-            self.ask()
-
-        before = {number: signal.signal(number, handler) for number in _SIGNALS}
+        before = {number: signal.signal(number, self.ask) for number in _SIGNALS}
         try:
             yield
         finally:
