@@ -281,7 +281,8 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
     with convert_errors("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
-        note.check()
+        if note.folder is not None:
+            check_note(config, note.folder)
         note.write({})  # if the note cannot be written, fail before any record is sent
     files = files_of(run, records, done)
     parts = _find_parts(run, records, done) if files is None else files.parts
@@ -310,7 +311,8 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
         try:
             counts |= settle(JobHandling.of(config), outcome)
         except RefusedError as error:
-            note.write_stop(error)
+            if note.folder is not None:
+                write_note(note.folder, error)
             raise
         finally:
             run.summary.add(sum(counts.values()), size, 0, counts)
@@ -446,21 +448,21 @@ class _Note:
     """A replay's position: the next offset per topic and partition in the archive."""
 
     def __init__(self, run: JobRun[Replay]) -> None:
-        self._config = config = run.config
-        self._folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
+        config = run.config
+        self.folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
         # A replay with other values of these keys must not resume at this position.
         names = ("path", "table", "to", "where", "from_time", "until_time", "from_offset",
                  "until_offset")  # fmt: skip
         self._of = {name: getattr(config, name) for name in names}
-        if self._folder is not None and not config.dry_run:
+        if self.folder is not None and not config.dry_run:
             self._of["cluster"] = cluster_of(config.sink_options())
         self._next: Offsets = {}
 
     def read(self) -> Offsets:
         """Read the position that the last run wrote."""
-        if self._folder is None or not self._folder.exists(_NOTE):
+        if self.folder is None or not self.folder.exists(_NOTE):
             return {}
-        document = json.loads(self._folder.read(_NOTE))
+        document = json.loads(self.folder.read(_NOTE))
         for name, value in self._of.items():
             if name in document["of"] and document["of"][name] != value:
                 raise ConfigError(
@@ -471,21 +473,11 @@ class _Note:
         self._next = parse_offsets(document["next"], _NOTE)
         return self._next
 
-    def write_stop(self, error: RefusedError) -> None:
-        """Note that the replay has stopped at rejected records."""
-        if self._folder is not None:
-            write_note(self._folder, error)
-
-    def check(self) -> None:
-        """Stop at rejected records again, before sending other records again."""
-        if self._folder is not None:
-            check_note(self._config, self._folder)
-
     def write(self, further: Offsets) -> None:
         """Write the position with these offsets as the next ones."""
-        if self._folder is None:
+        if self.folder is None:
             return
         self._next = {**self._next, **further}
-        self._folder.make()
+        self.folder.make()
         note = {"of": self._of, "next": format_offsets(self._next)}
-        self._folder.write(_NOTE, json.dumps(note))
+        self.folder.write(_NOTE, json.dumps(note))
