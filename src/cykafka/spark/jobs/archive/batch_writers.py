@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from cykafka.spark.jobs.archive.ownership import Claim, Owner, check_columns
+from cykafka.spark.jobs.archive.ownership import SPARK_LOG, Claim, Owner, check_columns
 from cykafka.spark.jobs.archive.write_files import UNFINISHED, Staged, collect_staged
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression
@@ -30,7 +30,6 @@ from cykafka.spark.jobs.tables.iceberg import MAPPING, Table
 from cykafka.spark.source.offsets import Partition
 
 __all__ = [
-    "SPARK_LOG",
     "STAGING",
     "Appends",
     "LoggedFiles",
@@ -256,7 +255,6 @@ class NamedFiles:
 
 # -- Spark's log of files
 
-SPARK_LOG = "_spark_metadata"
 # The archive's subdirectory for incomplete files; readers skip it.
 STAGING = "_cykafka.unfinished"
 

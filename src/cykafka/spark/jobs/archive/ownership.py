@@ -22,7 +22,7 @@ from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.run.checkpoint import list_batches
 from cykafka.spark.jobs.run.session import JobRun
 
-__all__ = ["Claim", "Owner", "check_columns"]
+__all__ = ["SPARK_LOG", "Claim", "Owner", "check_columns"]
 
 _ZONE = "spark.sql.session.timeZone"
 # The metadata of a catalog's table: 00001-....metadata.json.
@@ -31,9 +31,9 @@ _OF_CATALOG = re.compile(r"\d{5}-.*\.metadata\.json")
 _DELTA_COMMIT = re.compile(r"\d{20}\.json")
 _MOST_COMMITS = 100
 # A directory entry that shows the kind of an archive, and the words for that kind.
-_LOG = "_spark_metadata"
+SPARK_LOG = "_spark_metadata"
 _KINDS = {
-    "spark": (_LOG, 'an archive with file_names = "spark"'),
+    "spark": (SPARK_LOG, 'an archive with file_names = "spark"'),
     "delta": (MARKERS["delta"], "a Delta table"),
     "iceberg": (MARKERS["iceberg"], "an Iceberg table"),
 }
@@ -202,7 +202,7 @@ class Claim:
         begun = self._owner.planned() >= 0
         if MARKERS["delta"] in names and not begun:
             raise self._owner.not_ours()
-        if _LOG in names and not begun:
+        if SPARK_LOG in names and not begun:
             raise self._owner.foreign()
         others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}
         if others:
@@ -211,8 +211,8 @@ class Claim:
     def _check_age(self, names: set[str]) -> None:
         """Raise ConfigError if the checkpoint is an old copy, or the table is gone."""
         last = -1
-        if _LOG in names:
-            last = max(list_batches(self._folder, _LOG), default=-1)
+        if SPARK_LOG in names:
+            last = max(list_batches(self._folder, SPARK_LOG), default=-1)
         elif self._kind == "delta" and MARKERS["delta"] in names:
             last = self._last_of_delta()
         elif self._kind == "delta" and self._owner.has_committed():
