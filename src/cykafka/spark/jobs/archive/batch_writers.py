@@ -22,7 +22,7 @@ from cykafka.spark.jobs.archive.ownership import SPARK_LOG, Claim, Owner, check_
 from cykafka.spark.jobs.archive.write_files import UNFINISHED, Staged, collect_staged
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression
-from cykafka.spark.jobs.config.table_formats import ICEBERG_NOTE
+from cykafka.spark.jobs.config.table_formats import FOREIGN, ICEBERG_NOTE
 from cykafka.spark.jobs.folders import AnyFolder, Folder
 from cykafka.spark.jobs.run.checkpoint import find_undone
 from cykafka.spark.jobs.run.session import JobRun
@@ -372,7 +372,7 @@ class Appends:
 
     def _check_owner(self, note: str | None) -> None:
         if note is None:
-            raise self._owner.not_ours()
+            raise self._owner.refused(FOREIGN)
         self._owner.check(note, f"property {ICEBERG_NOTE}")
         there = [str(expression) for expression in self._table.expressions]
         if there != self._owner.form["folders"]:  # another writer has changed the partitions

@@ -128,10 +128,6 @@ class Owner:
             )
         return wrong_value("checkpoint", self._config.checkpoint, words)
 
-    def not_ours(self) -> ConfigError:
-        """Return the error for another writer's table."""
-        return self.refused(FOREIGN)
-
     def lost(self) -> ConfigError:
         """Return the error for a missing table that the checkpoint has written to."""
         return wrong_value(
@@ -201,7 +197,7 @@ class Claim:
         # note, or if the first run ended before it could write the note.
         begun = self._owner.planned() >= 0
         if MARKERS["delta"] in names and not begun:
-            raise self._owner.not_ours()
+            raise self._owner.refused(FOREIGN)
         if SPARK_LOG in names and not begun:
             raise self._owner.foreign()
         others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}

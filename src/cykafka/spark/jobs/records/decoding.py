@@ -52,7 +52,9 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
         The registry does not respond.
     """
     if not config.uses_registry:
-        return _decoded_by_spark(records, config.envelope, config.json_schema)
+        given = config.value_schema
+        schema = given if isinstance(given, Schema) else None
+        return _decoded_by_spark(records, config.envelope, schema)
     with naming_option():
         decoder, schema = _decoder(config)
     made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
