@@ -15,6 +15,7 @@ import trustme
 from acls import allow
 from jvm_options import PLAIN, SCRAM, certificate, login
 from machine import WAIT_S
+from pyspark.sql.datasource import InputPartition
 from spark_consumers import close_consumers
 
 from cykafka import KafkaException, Producer
@@ -25,7 +26,6 @@ from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.config.topic_check import check_topics
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.source.offsets import PartitionRange
-from cykafka.spark.source.reading import TaskRanges
 from cykafka.testing import KafkaCluster
 
 # The limit until a failed login raises, s. Its timeout would be a minute.
@@ -66,7 +66,7 @@ def read(options: Mapping[str, str], topic: str) -> int:
 
 def in_a_task(options: Mapping[str, str], topic: str) -> int:
     """Return the number of rows without the driver, which would fail first."""
-    task = TaskRanges([PartitionRange(topic, 0, 0, 2)])
+    task = InputPartition([PartitionRange(topic, 0, 0, 2)])
     return sum(batch.num_rows for batch in reader_of(options, topic).read(task))
 
 

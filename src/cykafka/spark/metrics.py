@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -119,38 +120,27 @@ class QueryMetrics(StreamingQueryListener):
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
         super().__init__()
-        query = ["query"]
         self._batches = BatchMetrics("cykafka_query", "query", registry)
-        self._records = Counter(
-            "cykafka_query_records", "Rows that the query has read.", query, registry=registry
-        )
-        self._written = Counter(
+        counter = partial(Counter, labelnames=["query"], registry=registry)
+        gauge = partial(Gauge, labelnames=["query"], registry=registry)
+        self._records = counter("cykafka_query_records", "Rows that the query has read.")
+        self._written = counter(
             "cykafka_query_output_records",
             "Rows that the query has written, if its sink counts them.",
-            query,
-            registry=registry,
         )
-        self._active = Gauge(
-            "cykafka_query_active", "1 while the query runs.", query, registry=registry
-        )
-        self._reported = Gauge(
+        self._active = gauge("cykafka_query_active", "1 while the query runs.")
+        self._reported = gauge(
             "cykafka_query_last_report_timestamp_seconds",
             "When Spark reported last on the query: after a micro-batch, or while it waits for "
             "records.",
-            query,
-            registry=registry,
         )
-        self._failures = Counter(
-            "cykafka_query_failures",
-            "Times that the query ended with an error.",
-            query,
-            registry=registry,
+        self._failures = counter(
+            "cykafka_query_failures", "Times that the query ended with an error."
         )
-        self._observed = Gauge(
+        self._observed = gauge(
             "cykafka_query_observed",
             "Numbers that observe() has counted in the last micro-batch.",
-            [*query, "observation", "metric"],
-            registry=registry,
+            labelnames=["query", "observation", "metric"],
         )
         self._names: dict[str, str] = {}
 

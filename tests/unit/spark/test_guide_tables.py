@@ -16,9 +16,9 @@ import spark_versions
 
 from cykafka.spark.clients.properties import client_config
 from cykafka.spark.jobs.config import table_formats
+from cykafka.spark.jobs.config.checks import REGISTRY
 from cykafka.spark.jobs.config.load import load
 from cykafka.spark.jobs.config.models import JOBS, TABLES
-from cykafka.spark.jobs.config.registry import DEFAULTS
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.sink import write_options
 from cykafka.spark.source.read_options import READ_OPTIONS, ReadOptions
@@ -205,12 +205,12 @@ def test_options_of_the_registry_are_those_of_the_table() -> None:
     listed = {name for row in rows for cell in (row[0], row[2]) for name in names(cell)}
 
     # Those with one possible value are not worth a row.
-    assert {name for name in DEFAULTS if not name.endswith("credentials.source")} <= listed
+    assert {name for name in REGISTRY if not name.endswith("credentials.source")} <= listed
     for row in rows:
         for name, default in with_defaults(names(row[0]), row[1]):
             if default not in ("required", "the system's"):
-                assert DEFAULTS[name] == default.strip("`")
-    assert {name for row in rows for name in names(row[0])} <= DEFAULTS.keys()
+                assert REGISTRY[name] == default.strip("`")
+    assert {name for row in rows for name in names(row[0])} <= REGISTRY.keys()
 
 
 def test_properties_of_the_jvm_client_become_what_the_table_says() -> None:

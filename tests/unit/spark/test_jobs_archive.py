@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cykafka.spark.jobs.archive.batch_writers import NamedFile, NamedFiles, file_name
+from cykafka.spark.jobs.archive.batch_writers import NamedFiles, file_name
+from cykafka.spark.jobs.archive.write_files import Staged
 from cykafka.spark.jobs.run.checkpoint import Undone, find_undone
 from cykafka.spark.source.offsets import START_KEY
 
@@ -48,11 +49,12 @@ def files(
     return made  # type: ignore[no-any-return]
 
 
-def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> set[NamedFile]:
-    return {
-        NamedFile("d", file_name(topic, partition, start, end), topic, partition, start, end)
-        for start, end in spans
-    }
+def batch(*spans: tuple[int, int], partition: int = 0, topic: str = "t-1") -> list[Staged]:
+    return [staged("d", topic, partition, start, end) for start, end in spans]
+
+
+def staged(folder: str, topic: str, partition: int, start: int, end: int) -> Staged:
+    return Staged("path", folder, topic, partition, start, end, end - start + 1, 0)
 
 
 def test_only_the_files_of_a_first_attempt_are_deleted() -> None:
@@ -69,9 +71,8 @@ def test_only_the_files_of_a_first_attempt_are_deleted() -> None:
 def test_records_that_were_judged_otherwise_are_there_once(old: str, new: str) -> None:
     kept = f"status={old}/d/t-1-0-0-9.parquet"
     folder = Memory(f"status={old}/d/t-1-0-12-12.parquet", kept)
-    name = file_name("t-1", 0, 10, 29)
 
-    files(folder, (10, 29))._clear({NamedFile(f"status={new}/d", name, "t-1", 0, 10, 29)}, 7)
+    files(folder, (10, 29))._clear([staged(f"status={new}/d", "t-1", 0, 10, 29)], 7)
 
     assert folder.there == {kept}
 
@@ -158,7 +159,7 @@ def test_memory_of_written_files_stays_small() -> None:
         made._clear(batch((number, number)), number)
         made._remember(batch((number, number)))
     for number in range(2000):
-        folder = {NamedFile(f"day-{number}", "t-0-0-0.parquet", "t", 0, 0, 0)}
+        folder = [staged(f"day-{number}", "t", 0, 0, 0)]
         made._clear(folder, 1000 + number)
         made._remember(folder)
 
@@ -176,7 +177,7 @@ def test_memory_of_written_files_stays_small() -> None:
     ("-t", "-t-0-10-19.parquet"), ("t", "t-0-10-19.parquet"),
 ])  # fmt: skip
 def test_file_names_are_not_hidden_from_readers(topic: str, name: str) -> None:
-    assert file_name(topic, 0, 10, 19) == name
+    assert file_name(staged("d", topic, 0, 10, 19)) == name
 
 
 @pytest.mark.parametrize("topic", ["_t", ".t", "._", "__t-1"])

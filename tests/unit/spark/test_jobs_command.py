@@ -248,7 +248,7 @@ def test_summary_of_an_earlier_run_is_removed(job: list[Any], tmp_path: Path) ->
         return run.summary
 
     def is_misconfigured(run: Any) -> Any:
-        raise ConfigError(['key "schema": no'])
+        raise ConfigError('key "schema": no')
 
     job.append(work)
     assert run(*ARCHIVE, "--summary", str(file)) == 0
@@ -268,7 +268,7 @@ def test_missing_target_is_reported_before_spark_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     def missing(config: Any) -> None:
-        raise ConfigError([f'key "to" = {config.to!r}: there is no such topic'])
+        raise ConfigError(f'key "to" = {config.to!r}: there is no such topic')
 
     monkeypatch.setattr(topic_check, "check_topics", missing)
     job.append(lambda run: pytest.fail("it was run"))

@@ -15,8 +15,7 @@ from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.folders import ArrowFolder, ConnectFolder, FolderSource, qualified
 from cykafka.spark.jobs.records.outcome import BatchResults
-from cykafka.spark.jobs.run.drivers import ConnectDriver
-from cykafka.spark.jobs.run.session import server_of
+from cykafka.spark.jobs.run.session import ConnectDriver, server_of
 
 
 @pytest.fixture

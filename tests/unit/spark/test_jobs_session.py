@@ -18,8 +18,7 @@ from cykafka.spark.jobs.config.models import JOBS
 from cykafka.spark.jobs.observing.logs import SparkStderr
 from cykafka.spark.jobs.observing.report import ProgressLine
 from cykafka.spark.jobs.problems import ConfigError, Stopped
-from cykafka.spark.jobs.run.drivers import ConnectDriver
-from cykafka.spark.jobs.run.session import JobRun, Stop, _settings
+from cykafka.spark.jobs.run.session import ConnectDriver, JobRun, Stop, _settings
 
 GIVEN = {"kafka.bootstrap.servers": "a:1", "topics": "a"}
 

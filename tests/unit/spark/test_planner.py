@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -417,16 +416,6 @@ def test_consumers_never_commit_and_never_reset_offsets() -> None:
     given = planned(Fake({}), kafka_group_id="theirs", kafka_fetch_max_wait_ms="70")
     made = consumer_config(given.options.kafka, "mine")
     assert (made["group.id"], made["fetch.wait.max.ms"]) == ("theirs", "70")
-
-
-def test_planners_and_mirrors_are_pickled_without_clients() -> None:
-    planner = planned(Fake({"a": 1}))
-    assert pickle.loads(pickle.dumps(planner))._open is None
-    mirror = GroupMirror(planner.options.kafka, "lag")
-    mirror._consumer = Fake({})  # type: ignore[assignment]
-    again = pickle.loads(pickle.dumps(mirror))
-    assert again._consumer is None
-    assert again.config["group.id"] == "lag"
 
 
 def test_mirror_commits_new_offsets_and_never_raises(caplog: pytest.LogCaptureFixture) -> None:

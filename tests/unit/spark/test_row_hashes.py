@@ -14,8 +14,8 @@ pa = pytest.importorskip("pyarrow", reason="the group spark is not installed")
 
 import xxhash  # noqa: E402
 
-from cykafka.spark.sink import row_hashes  # noqa: E402
-from cykafka.spark.sink.row_hashes import MODULUS, hash_rows  # noqa: E402
+from cykafka.spark.sink import transactions  # noqa: E402
+from cykafka.spark.sink.transactions import MODULUS, hash_rows  # noqa: E402
 
 PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 NAMES = ("key", "value", "topic", "partition", "timestamp", "headers")
@@ -137,15 +137,15 @@ def test_rows_of_a_part_of_an_array_are_hashed() -> None:
 
 def test_large_rows_are_hashed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    made = row_hashes._texts
+    made = transactions._texts
 
     def texts(part: pa.RecordBatch, names: tuple[str | None, ...]) -> Any:
         sizes.append(part.num_rows)
         return made(part, names)
 
-    monkeypatch.setattr(row_hashes, "_texts", texts)
+    monkeypatch.setattr(transactions, "_texts", texts)
     large = pa.record_batch({"value": pa.array([bytes(1 << 20)] * 20, pa.binary())})
     hash_rows(large, "value")
 
     assert sum(sizes) == 20
-    assert max(sizes) * (1 << 20) <= row_hashes._BYTES_AT_ONCE
+    assert max(sizes) * (1 << 20) <= transactions._BYTES_AT_ONCE

@@ -14,9 +14,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from cykafka.schemas.codec import Decoder, Encoder
 from cykafka.schemas.document import Document, SchemaSource
 from cykafka.schemas.error import SchemaRegistryError as RegistryError
+from cykafka.spark.jobs.config.checks import registry_mistakes as mistakes
 from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS
-from cykafka.spark.jobs.config.registry import mistakes
 from cykafka.spark.jobs.problems import ConfigError, explain_error
 from cykafka.spark.jobs.records.decoding import check_schemas
 from cykafka.testing import SchemaRegistry

@@ -60,15 +60,15 @@ class ConfigError(Exception):
 
     Parameters
     ----------
-    problems : list of str
+    problems : str
         All mistakes, one sentence each.
     log_format : str, optional
         The configuration's key ``log_format``, if it could be read.
     """
 
-    def __init__(self, problems: list[str], log_format: str | None = None) -> None:
+    def __init__(self, *problems: str, log_format: str | None = None) -> None:
         super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = [*problems]
         self.log_format = log_format
 
 
@@ -78,7 +78,7 @@ class Stopped(Exception):
 
 def wrong_value(key: str, value: object, words: str) -> ConfigError:
     """Return the error for one key with a wrong value."""
-    return ConfigError([f'key "{key}" = {value!r}: {words}'])
+    return ConfigError(f'key "{key}" = {value!r}: {words}')
 
 
 def explain_error(error: BaseException) -> str:

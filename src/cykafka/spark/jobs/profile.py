@@ -101,8 +101,7 @@ def _with_empty(read: list[dict[str, Any]], there: list[tuple[str, int]]) -> lis
         "first_offset", "last_offset", "first_ms", "last_ms", "value_min", "value_max",
         "value_percentiles",
     )  # fmt: skip
-    counts = ("records", "key_bytes", "value_bytes", "null_keys", "null_values", "no_times",
-              "keys", "missing", "gaps", "largest_gap")  # fmt: skip
+    counts = (*_SUMMED, "keys", "largest_gap")
     known = {(row["topic"], row["partition"]) for row in read}
     empty: list[dict[str, Any]] = [
         {

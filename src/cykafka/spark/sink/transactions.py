@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Protocol
 
@@ -33,7 +33,6 @@ from pyarrow import RecordBatch
 from cykafka import Consumer, KafkaError, KafkaException, TopicPartition
 from cykafka.spark.clients.producers import ABORT_S, Borrowed, borrow_producer, return_producer
 from cykafka.spark.clients.properties import ClientConfig
-from cykafka.spark.sink.row_hashes import HASH, MODULUS, hash_rows
 from cykafka.spark.sink.spool import Spool
 from cykafka.spark.sink.write_options import WriteOptions
 from cykafka.spark.sink.writing import (
@@ -45,7 +44,7 @@ from cykafka.spark.sink.writing import (
     write_batches,
 )
 
-__all__ = ["Handling", "Mark", "Place", "write_in_transaction"]
+__all__ = ["MODULUS", "Handling", "Mark", "Place", "hash_rows", "write_in_transaction"]
 
 # Timeout for init_transactions, for aborting and for reading a mark, s.
 _WAIT_S = 60.0
@@ -93,8 +92,7 @@ class Mark:
     batch: int
     records: int
     bytes: int
-    # The algorithm's name and the records' hash; None: an older version wrote the mark.
-    hash: str | None
+    hash: str  # the algorithm's name and the records' hash
     topic: str  # the mark is an offset of partition 0 of this topic
     settled: int = 0  # rejected records that the task skipped or replaced by dead letters
 
@@ -178,7 +176,7 @@ def write_in_transaction(
     rows = counted.start()
     if rows is None:
         _check_nothing(task)
-        return Written(task.place.task, 0)
+        return Written(0)
     if handling is None:
         return _write(task, counted, rows)
     with closing(Spool()) as spool:
@@ -231,7 +229,7 @@ def _write(
                 pass
             _check_replay(place, mark, counted.mark(place))
             written = counted.records - mark.settled
-            return Written(place.task, written, skipped=True, settled=mark.settled)
+            return Written(written, skipped=True, settled=mark.settled)
         try:
             write_batches(borrowed, options, rows)
             for target, batches in letters:
@@ -248,7 +246,7 @@ def _write(
             raise KafkaWriteError(f"{error}; {late}") from error
         borrowed.notes = mark
         borrowed.spent = more is _SINGLE
-    return Written(place.task, counted.records - settled, settled=settled)
+    return Written(counted.records - settled, settled=settled)
 
 
 # -- refused records
@@ -261,7 +259,7 @@ def _write_others(
     most = _MOST_REFUSED if handling.leaves_out else 0  # one is enough to stop the job
     refused = _find_refused(task, task.options, spool.batches(), most)
     if refused and not handling.leaves_out:
-        return Written(task.place.task, 0, refused=tuple(refused.values()))
+        return Written(0, refused=tuple(refused.values()))
     if len(refused) > most:
         raise KafkaWriteError(
             f"brokers refuse more than {most:,} records of a transaction: make tasks smaller "
@@ -413,17 +411,8 @@ def _continue(borrowed: Borrowed, task: _TransactionTask, last: Mark) -> Mark | 
 
 
 def _send(borrowed: Borrowed, group: str, mark: Mark) -> None:
-    content: dict[str, int | str] = {
-        "batch": mark.batch,
-        "records": mark.records,
-        "bytes": mark.bytes,
-    }
-    if mark.settled:
-        content["settled"] = mark.settled
-    if mark.hash is not None:
-        content["hash"] = mark.hash
-    text = json.dumps(content)
-    place = TopicPartition(mark.topic, 0, mark.batch, metadata=text)
+    content = {name: value for name, value in asdict(mark).items() if name != "topic"}
+    place = TopicPartition(mark.topic, 0, mark.batch, metadata=json.dumps(content))
     borrowed.producer.send_offsets_to_transaction([place], group, _WAIT_S)
 
 
@@ -471,13 +460,11 @@ def _read_marks(consumer: Consumer, group: str, topic: str | None) -> list[Mark]
 def _parse_mark(group: str, place: TopicPartition) -> Mark:
     try:
         content = json.loads(place.metadata or "")
-        # Older marks contain "sum", from a hash that no longer exists, or no hash.
-        found = content.get("hash", "sum" if "sum" in content else None)
         return Mark(
             place.offset,
             int(content["records"]),
             int(content["bytes"]),
-            None if found is None else str(found),
+            str(content["hash"]),
             place.topic,
             int(content.get("settled", 0)),
         )
@@ -489,22 +476,19 @@ def _parse_mark(group: str, place: TopicPartition) -> Mark:
 
 
 def _hash_text(total: int) -> str:
-    return f"{HASH}:{total:016x}"
+    return f"{_HASH}:{total:016x}"
 
 
 def _check_replay(place: Place, mark: Mark, now: Mark) -> None:
-    """Raise if the batch's records differ from the records that its mark describes.
-
-    If an older version wrote the mark, without a hash, this compares only the counts.
-    """
+    """Raise if the batch's records differ from the records that its mark describes."""
     if (mark.records, mark.bytes) != (now.records, now.bytes):
         found = f"now the task has {now.records} record(s) of {now.bytes} bytes"
-    elif mark.hash is not None and not mark.hash.startswith(f"{HASH}:"):
+    elif not mark.hash.startswith(f"{_HASH}:"):
         raise KafkaWriteError(
             f"batch {place.batch} was written before, by a version of cykafka whose marks have "
             f"another hash ({mark.hash.partition(':')[0]}): finish the batch with that version"
         )
-    elif mark.hash not in (None, now.hash):
+    elif mark.hash != now.hash:
         found = "now the task has different records of the same total size"
     else:
         return
@@ -559,6 +543,88 @@ class _Counted:
                 self.bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
             self.hash = (self.hash + hash_rows(batch, *self._columns)) % MODULUS
             yield batch
+
+
+# -- the hashes of rows
+
+# The name of this hash in marks. Another algorithm needs another name.
+_HASH = "xxh3_64"
+MODULUS = 1 << 64
+# Memory holds the texts of at most this many rows, or of rows with this many bytes, at once.
+_ROWS_AT_ONCE = 4_000
+_BYTES_AT_ONCE = 8 << 20
+_COLON = pa.scalar(b":", pa.large_binary())
+_NULL = pa.scalar(b"-", pa.large_binary())
+
+
+def hash_rows(batch: pa.RecordBatch, *names: str | None) -> int:
+    """Return the hash of all rows of a batch.
+
+    A row's text consists of its columns in the order of `names`, joined by colons. A key, a value,
+    a topic and each half of a header become ``length:content``, with the length in bytes. A
+    partition and a timestamp become a number. Numbers and lengths are decimal digits, or ``-`` for
+    null. A row's hash is the text's XXH3 with 64 bits. The hash of several rows is the sum of
+    their hashes modulo 2**64, because shuffles change the order of rows.
+
+    Parameters
+    ----------
+    batch : RecordBatch
+    names : str or None
+        The columns: text, bytes, numbers, timestamps or headers. None is a column of nulls.
+    """
+    from xxhash import xxh3_64_intdigest  # sinks without transactions work without it
+
+    rows = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * batch.num_rows // max(1, batch.nbytes)))
+    return (
+        sum(
+            sum(map(xxh3_64_intdigest, _texts(batch.slice(start, rows), names).to_pylist()))
+            for start in range(0, batch.num_rows, rows)
+        )
+        % MODULUS
+    )
+
+
+def _texts(batch: pa.RecordBatch, names: tuple[str | None, ...]) -> pa.LargeBinaryArray:
+    """Return each row's text."""
+    return _join(
+        piece
+        for name in names
+        for piece in ([_NULL] if name is None else _pieces(batch.column(name)))
+    )
+
+
+def _pieces(column: pa.Array) -> list[pa.LargeBinaryArray]:
+    """Return a column as pieces of text."""
+    if pa.types.is_list(column.type):
+        return [_header_texts(column)]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        return [_digits(column)]
+    content = column.cast(pa.large_binary())
+    return [_digits(pc.binary_length(content)), pc.fill_null(content, b"")]
+
+
+def _header_texts(lists: pa.ListArray) -> pa.LargeBinaryArray:
+    """Return the text of each row's headers. Null and an empty list give the same text."""
+    pairs = lists.flatten()
+    texts = _join(_pieces(pairs.field("key")) + _pieces(pairs.field("value")))
+    counts = pc.fill_null(pc.list_value_length(lists), 0)
+    ends = pc.cumulative_sum(counts.cast(pa.int64()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, texts), _COLON)
+    return pc.fill_null(joined, b"")
+
+
+def _digits(numbers: pa.Array) -> pa.LargeBinaryArray:
+    return pc.fill_null(numbers.cast(pa.large_string()).cast(pa.large_binary()), _NULL)
+
+
+def _join(pieces: Iterable[pa.LargeBinaryArray | pa.LargeBinaryScalar]) -> pa.LargeBinaryArray:
+    return pc.binary_join_element_wise(*pieces, _COLON)
+
+
+# -- errors
 
 
 def _late(config: Mapping[str, str], begun: float) -> str:

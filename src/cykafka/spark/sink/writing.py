@@ -121,8 +121,6 @@ class Written(WriterCommitMessage):
 
     Attributes
     ----------
-    task : int
-        The number of the task's partition in Spark.
     records : int
         The number of records that are in Kafka.
     skipped : bool
@@ -136,7 +134,6 @@ class Written(WriterCommitMessage):
         The error that ended the task, from `report_task`.
     """
 
-    task: int
     records: int
     skipped: bool = False
     refused: tuple[Refused, ...] = ()
@@ -161,7 +158,7 @@ def report_task(options: WriteOptions, batches: Iterable[RecordBatch]) -> Writte
     except KafkaWriteError as error:
         if error.may_pass:
             raise
-        return Written(_task_number(), error.written, refused=tuple(refused), error=str(error))
+        return Written(error.written, refused=tuple(refused), error=str(error))
 
 
 def _write_task(
@@ -170,14 +167,7 @@ def _write_task(
     borrowed = borrow_producer(options.config)
     with return_producer(options.config, borrowed):
         rows = write_batches(borrowed, options, batches, refused)
-    return Written(_task_number(), rows - len(refused or ()), refused=tuple(refused or ()))
-
-
-def _task_number() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+    return Written(rows - len(refused or ()), refused=tuple(refused or ()))
 
 
 def write_batches(

@@ -63,9 +63,6 @@ class PartitionRange:
         """The number of offsets; 0 if the range ends before it begins."""
         return max(self.end - self.start, 0)
 
-    def __str__(self) -> str:
-        return f"{self.topic} [{self.partition}] from {self.start} to {self.end}"
-
 
 # -- JSON
 

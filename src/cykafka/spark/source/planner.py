@@ -57,9 +57,6 @@ class Planner:
         self.options = options
         self._open: OpenConsumer | None = None
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"options": self.options, "_open": None}
-
     def close(self) -> None:
         """Close the client. The next request creates a new one."""
         if self._open is not None:
@@ -463,9 +460,6 @@ class GroupMirror:
         self.config["group.id"] = group_id
         self._consumer: Consumer | None = None
         self._done: Offsets = {}
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"config": self.config, "_consumer": None, "_done": {}}
 
     def commit(self, offsets: Offsets) -> None:
         """Commit changed offsets asynchronously."""

@@ -160,17 +160,17 @@ def condition_of(comparison: Filter) -> Condition | RowCondition | None:
     path: tuple[str, ...] = getattr(comparison, "attribute", ())
     if len(path) != 1:
         return None
-    if path[0] == "key":
-        return _of_key(comparison)
-    if path[0] == "timestamp":
-        return _of_timestamp(comparison)
-    if path[0] not in _TYPES:
-        return None
     column = path[0]
-    if isinstance(comparison, IsNotNull):
-        return ALL  # every record has a topic, a partition and an offset
     value: Any = getattr(comparison, "value", None)
     values: tuple[Any, ...] = tuple(value) if isinstance(comparison, In) else (value,)
+    if column in ("key", "timestamp"):
+        if isinstance(comparison, IsNull | IsNotNull):
+            return RowCondition(column, is_null=isinstance(comparison, IsNull))
+        return _of_key(comparison, values) if column == "key" else _of_time(comparison, value)
+    if column not in _TYPES:
+        return None
+    if isinstance(comparison, IsNotNull):
+        return ALL  # every record has a topic, a partition and an offset
     if not all(isinstance(at, _TYPES[column]) and not isinstance(at, bool) for at in values):
         return None
     if isinstance(comparison, EqualTo | EqualNullSafe | In):
@@ -191,21 +191,15 @@ def _bounds(comparison: Filter, number: int) -> tuple[int, int] | None:
     }.get(type(comparison))
 
 
-def _of_key(comparison: Filter) -> RowCondition | None:
-    if isinstance(comparison, IsNull | IsNotNull):
-        return RowCondition("key", is_null=isinstance(comparison, IsNull))
+def _of_key(comparison: Filter, values: tuple[Any, ...]) -> RowCondition | None:
     if not isinstance(comparison, EqualTo | EqualNullSafe | In):
         return None
-    values = tuple(comparison.value) if isinstance(comparison, In) else (comparison.value,)
     if not all(isinstance(value, bytes | bytearray) for value in values):
         return None
     return RowCondition("key", frozenset(map(bytes, values)))
 
 
-def _of_timestamp(comparison: Filter) -> RowCondition | None:
-    if isinstance(comparison, IsNull | IsNotNull):
-        return RowCondition("timestamp", is_null=isinstance(comparison, IsNull))
-    value = getattr(comparison, "value", None)
+def _of_time(comparison: Filter, value: Any) -> RowCondition | None:
     if not isinstance(value, datetime.datetime) or value.tzinfo is None:
         return None
     us = (value - _EPOCH) // datetime.timedelta(microseconds=1)

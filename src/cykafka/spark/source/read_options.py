@@ -102,14 +102,6 @@ class Topics:
     partitions: tuple[Partition, ...] = ()
     pattern: str = ""
 
-    def __str__(self) -> str:
-        if self.kind == "subscribePattern":
-            return f"{self.kind}={self.pattern}"
-        if self.kind == "subscribe":
-            return f"{self.kind}={','.join(self.names)}"
-        names = [f"{topic} [{partition}]" for topic, partition in self.partitions]
-        return f"{self.kind}={', '.join(names)}"
-
 
 @dataclass(frozen=True, slots=True)
 class Bound:

@@ -34,18 +34,7 @@ __all__ = [
     "PushdownReader",
     "Reader",
     "StreamingReader",
-    "TaskRanges",
 ]
-
-
-class TaskRanges(InputPartition):
-    """The ranges that one task reads."""
-
-    def __init__(self, ranges: Sequence[PartitionRange]) -> None:
-        super().__init__(tuple(ranges))
-
-    def __repr__(self) -> str:
-        return f"TaskRanges({', '.join(map(str, self.value))})"
 
 
 class Reader:
@@ -74,7 +63,7 @@ class Reader:
         return self.projection.finish(batch)
 
     def tasks(self, ranges: Sequence[PartitionRange]) -> list[InputPartition]:
-        return [TaskRanges(task) for task in tasks_of(ranges, self.options)]
+        return [InputPartition(task) for task in tasks_of(ranges, self.options)]
 
 
 class BatchReader(Reader, DataSourceReader):

@@ -12,18 +12,17 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from cykafka.spark.jobs.archive.ownership import Claim, Owner, check_columns
+from cykafka.spark.jobs.archive.ownership import SPARK_LOG, Claim, Owner, check_columns
 from cykafka.spark.jobs.archive.write_files import UNFINISHED, Staged, collect_staged
 from cykafka.spark.jobs.config.models import Archive
 from cykafka.spark.jobs.config.partition_by import Expression
-from cykafka.spark.jobs.config.table_formats import ICEBERG_NOTE
+from cykafka.spark.jobs.config.table_formats import FOREIGN, ICEBERG_NOTE
 from cykafka.spark.jobs.folders import AnyFolder, Folder
 from cykafka.spark.jobs.run.checkpoint import find_undone
 from cykafka.spark.jobs.run.session import JobRun
@@ -31,11 +30,9 @@ from cykafka.spark.jobs.tables.iceberg import MAPPING, Table
 from cykafka.spark.source.offsets import Partition
 
 __all__ = [
-    "SPARK_LOG",
     "STAGING",
     "Appends",
     "LoggedFiles",
-    "NamedFile",
     "NamedFiles",
     "file_name",
     "has_spark_log",
@@ -56,28 +53,16 @@ _MOST_FOLDERS = 1000
 _COUNTERPARTS = {"status=good": "status=bad", "status=bad": "status=good"}
 
 
-def file_name(topic: str, partition: int, start: int, end: int) -> str:
-    """Return the name of a file with these offsets of a partition."""
-    sign = _SIGN if topic.startswith(_HIDDEN) else ""
-    return f"{sign}{topic}-{partition}-{start}-{end}.parquet"
+def file_name(file: Staged) -> str:
+    """Return a file's name in the archive, with its partition and offsets."""
+    sign = _SIGN if file.topic.startswith(_HIDDEN) else ""
+    return f"{sign}{file.topic}-{file.partition}-{file.start}-{file.end}.parquet"
 
 
 def _counterpart(folder: str) -> str:
     """Return the directory for bad records beside one for good records, and vice versa."""
     top, slash, rest = folder.partition("/")
     return _COUNTERPARTS.get(top, top) + slash + rest
-
-
-@dataclass(frozen=True)
-class NamedFile:
-    """A micro-batch's file. `start` and `end` are its first and last offset."""
-
-    folder: str
-    name: str
-    topic: str
-    partition: int
-    start: int
-    end: int
 
 
 # Names, first and last offsets of files, by topic and partition.
@@ -139,23 +124,16 @@ class NamedFiles:
         staged = (
             collect_staged(batch, self._staging) if self._by_tasks else self._write_by_spark(batch)
         )
-        moves = [(file.path, self._file(file)) for file in staged]
-        if moves:
+        if staged:
             self._claim.write_note()
-        files = {file for _, file in moves}
-        self._clear(files, number)
-        for source, file in moves:
+        self._clear(staged, number)
+        for file in staged:
             if file.folder not in self._made:
                 self._folder.make(file.folder)
                 self._made.add(file.folder)
-            self._folder.take(self._staging, source, f"{file.folder}/{file.name}")
-        self._remember(files)
+            self._folder.take(self._staging, file.path, f"{file.folder}/{file_name(file)}")
+        self._remember(staged)
         self._staging.delete()
-
-    def _file(self, staged: Staged) -> NamedFile:
-        """Return the archive file for a staged file."""
-        offsets = staged.topic, staged.partition, staged.start, staged.end
-        return NamedFile(staged.folder, file_name(*offsets), *offsets)
 
     def _write_by_spark(self, batch: DataFrame) -> list[Staged]:
         """Let Spark write the records of a batch to the staging folder."""
@@ -203,7 +181,7 @@ class NamedFiles:
             found.append(Staged(path, folder, topic, partition, *span, bytes=0))
         return found
 
-    def _clear(self, files: set[NamedFile], number: int) -> None:
+    def _clear(self, files: list[Staged], number: int) -> None:
         """Delete the files that the batch's first attempt left, except files to be replaced.
 
         Raises
@@ -223,7 +201,7 @@ class NamedFiles:
             # registry contained fewer schemas.
             for (folder, topic, partition), span in list(spans.items()):
                 spans.setdefault((_counterpart(folder), topic, partition), span)
-        names = {(file.folder, file.name) for file in files}
+        names = {(file.folder, file_name(file)) for file in files}
         # Delete only after all checks, so that an error leaves the archive unchanged.
         gone: list[str] = []
         for (folder, topic, partition), (low, high) in spans.items():
@@ -261,14 +239,14 @@ class NamedFiles:
         self._found[folder] = found  # the folder that was used last is last
         return found
 
-    def _remember(self, files: set[NamedFile]) -> None:
+    def _remember(self, files: list[Staged]) -> None:
         """Add new files to the cache."""
         for file in sorted(files, key=lambda file: file.start):
             there = self._found[file.folder].setdefault((file.topic, file.partition), [])
             start = file.start
             if there and there[-1][2] + 1 == start:
                 start = there.pop()[1]  # merge adjacent files, so that the cache stays small
-            there.append((file.name, start, file.end))
+            there.append((file_name(file), start, file.end))
         while len(self._found) > _MOST_FOLDERS:
             folder = next(iter(self._found))
             del self._found[folder]
@@ -277,7 +255,6 @@ class NamedFiles:
 
 # -- Spark's log of files
 
-SPARK_LOG = "_spark_metadata"
 # The archive's subdirectory for incomplete files; readers skip it.
 STAGING = "_cykafka.unfinished"
 
@@ -395,7 +372,7 @@ class Appends:
 
     def _check_owner(self, note: str | None) -> None:
         if note is None:
-            raise self._owner.not_ours()
+            raise self._owner.refused(FOREIGN)
         self._owner.check(note, f"property {ICEBERG_NOTE}")
         there = [str(expression) for expression in self._table.expressions]
         if there != self._owner.form["folders"]:  # another writer has changed the partitions

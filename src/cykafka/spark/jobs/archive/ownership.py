@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql.types import ArrayType, MapType, StructType
@@ -23,7 +22,7 @@ from cykafka.spark.jobs.problems import ConfigError, wrong_value
 from cykafka.spark.jobs.run.checkpoint import list_batches
 from cykafka.spark.jobs.run.session import JobRun
 
-__all__ = ["Claim", "Owner", "check_columns"]
+__all__ = ["SPARK_LOG", "Claim", "Owner", "check_columns"]
 
 _ZONE = "spark.sql.session.timeZone"
 # The metadata of a catalog's table: 00001-....metadata.json.
@@ -32,9 +31,9 @@ _OF_CATALOG = re.compile(r"\d{5}-.*\.metadata\.json")
 _DELTA_COMMIT = re.compile(r"\d{20}\.json")
 _MOST_COMMITS = 100
 # A directory entry that shows the kind of an archive, and the words for that kind.
-_LOG = "_spark_metadata"
+SPARK_LOG = "_spark_metadata"
 _KINDS = {
-    "spark": (_LOG, 'an archive with file_names = "spark"'),
+    "spark": (SPARK_LOG, 'an archive with file_names = "spark"'),
     "delta": (MARKERS["delta"], "a Delta table"),
     "iceberg": (MARKERS["iceberg"], "an Iceberg table"),
 }
@@ -114,7 +113,7 @@ class Owner:
 
     def refused(self, words: str) -> ConfigError:
         """Return an error about the archive's place."""
-        return ConfigError([f"{self._config.place}: {words}"])
+        return ConfigError(f"{self._config.place}: {words}")
 
     def foreign(self) -> ConfigError:
         """Return the error for another checkpoint's archive."""
@@ -128,10 +127,6 @@ class Owner:
                 "after the archived offsets (source.startingOffsets)"
             )
         return wrong_value("checkpoint", self._config.checkpoint, words)
-
-    def not_ours(self) -> ConfigError:
-        """Return the error for another writer's table."""
-        return self.refused(FOREIGN)
 
     def lost(self) -> ConfigError:
         """Return the error for a missing table that the checkpoint has written to."""
@@ -160,12 +155,6 @@ class Owner:
             '"partition_by", "decode" and "schema" as they were, or use another path and '
             "checkpoint"
         )
-
-
-def _batches(names: Iterable[str]) -> list[int]:
-    """Return the micro-batches in Spark's log: ``7``, or ``9.compact`` for all up to 9."""
-    found = (name.partition(".")[0] for name in names)
-    return [int(name) for name in found if name.isascii() and name.isdigit()]
 
 
 class Claim:
@@ -208,8 +197,8 @@ class Claim:
         # note, or if the first run ended before it could write the note.
         begun = self._owner.planned() >= 0
         if MARKERS["delta"] in names and not begun:
-            raise self._owner.not_ours()
-        if _LOG in names and not begun:
+            raise self._owner.refused(FOREIGN)
+        if SPARK_LOG in names and not begun:
             raise self._owner.foreign()
         others = {name.partition("=")[0] for name in names if "=" in name} - {self._top}
         if others:
@@ -218,8 +207,8 @@ class Claim:
     def _check_age(self, names: set[str]) -> None:
         """Raise ConfigError if the checkpoint is an old copy, or the table is gone."""
         last = -1
-        if _LOG in names:
-            last = max(_batches(self._folder.names(_LOG)), default=-1)
+        if SPARK_LOG in names:
+            last = max(list_batches(self._folder, SPARK_LOG), default=-1)
         elif self._kind == "delta" and MARKERS["delta"] in names:
             last = self._last_of_delta()
         elif self._kind == "delta" and self._owner.has_committed():
@@ -321,18 +310,14 @@ def check_columns(run: JobRun[Archive], there: StructType, rows: StructType) -> 
     merges = run.config.merge_schema
     if other and not merges:
         raise ConfigError(
-            [
-                f"{run.config.place}: its columns have other types: {'; '.join(other)}. Keep "
-                '"decode" and "schema" as they were, or set merge_schema = true if the format can '
-                "widen them"
-            ]
+            f"{run.config.place}: its columns have other types: {'; '.join(other)}. Keep "
+            '"decode" and "schema" as they were, or set merge_schema = true if the format can '
+            "widen them"
         )
     if new and not merges:
         raise ConfigError(
-            [
-                f"{run.config.place}: the table lacks the columns {', '.join(new)}; set "
-                "merge_schema = true to add them"
-            ]
+            f"{run.config.place}: the table lacks the columns {', '.join(new)}; set "
+            "merge_schema = true to add them"
         )
 
 

@@ -13,6 +13,7 @@ import zoneinfo
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -294,7 +295,7 @@ class _OpenFiles:
         ending = "parquet" if work.compression == "none" else f"{work.compression}.parquet"
         path = f"{folder}/part-{place.partition:05}-{uuid.uuid4()}.{ending}{UNFINISHED}"
         address = os.path.join(work.folder, path)
-        self._undo.callback(_remove, address)
+        self._undo.callback(Path(address).unlink, missing_ok=True)
         columns = _columns(schema, (*work.folders, *work.left_out))
         writer = ParquetWriter(
             address,
@@ -356,8 +357,3 @@ def _name_in_errors(path: str) -> Iterator[None]:
 def _abandon(writer: ParquetWriter) -> None:
     with suppress(OSError):  # it must not hide the first error
         writer.close()
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)

@@ -7,15 +7,18 @@ import os
 import posixpath
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean, is_topic_name
+from cykafka.schemas import options as client_options
 from cykafka.schemas.document import SchemaSource
+from cykafka.schemas.shared import SERIALIZER_DEFAULTS, SHARED_DEFAULTS
 from cykafka.spark.clients.properties import client_config, is_secret
-from cykafka.spark.jobs.config import registry, table_formats
+from cykafka.spark.jobs.config import table_formats
 from cykafka.spark.jobs.config.fields import has_variable
 from cykafka.spark.jobs.config.models import (
     HIDDEN,
@@ -39,7 +42,7 @@ from cykafka.spark.jobs.problems import Problem
 from cykafka.spark.source.offsets import parse_partitions
 from cykafka.spark.source.read_options import READ_OPTIONS, ReadOptions
 
-__all__ = ["check"]
+__all__ = ["REGISTRY", "check", "registry_mistakes"]
 
 _log = logging.getLogger("cykafka.spark")
 
@@ -60,6 +63,23 @@ _HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "SPARK_CONF_DIR")
 # The schemes of file systems that copy a file instead of renaming it.
 _OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "oss", "cos", "cosn", "obs", "wasb", "wasbs")
 _TABLE = re.compile(r"[^.\s]+(?:\.[^.\s]+){2,}")
+# The options of the table [registry] and their defaults. A table cannot contain a function.
+REGISTRY = {
+    name: f"{value:g}" if isinstance(value, float) else str("" if value is None else value)
+    for options in (client_options.DEFAULTS, SHARED_DEFAULTS, SERIALIZER_DEFAULTS)
+    for name, value in options.items()
+    if not name.startswith("bearer.auth.custom.provider.")
+}
+# What to do with a user in a URL, which the job's log would show.
+_URLS = {
+    "url": 'put the user and the password into "basic.auth.user.info"',
+    "bearer.auth.issuer.endpoint.url": 'put the user into "bearer.auth.client.id"',
+    "proxy": "expected a URL without a user",
+}
+_CHOICES = {
+    "auto.register.schemas": ("true", "false"),
+    "subject.name.strategy.type": ("TOPIC", "RECORD", "TOPIC_RECORD"),
+}
 
 
 def check(config: JobConfig) -> list[Problem]:
@@ -441,15 +461,35 @@ def _registry_problems(config: RegistryKeys) -> Iterator[Problem]:
         words = 'key "registry" has no effect without decode = "json", "avro" or "protobuf"'
         words += ', or "encode"' if isinstance(config, EncodeKeys) else ""
         yield Problem(("registry",), words)
-    found = registry.mistakes(config.registry)
+    found = registry_mistakes(config.registry)
     for name in ("auto.register.schemas", "subject.name.strategy.type"):
-        is_set = config.registry.get(name, registry.DEFAULTS[name]) != registry.DEFAULTS[name]
+        is_set = config.registry.get(name, REGISTRY[name]) != REGISTRY[name]
         if is_set and (source is None or source.document is None):
             words = 'it has no effect unless "encode_schema" is a schema or a file'
             found.append((name, words))
     for name, words in found:
         colon = "" if words.startswith("is missing") else ":"
         yield Problem((f"registry.{name}",), f'key "registry.{name}"{colon} {words}')
+
+
+def registry_mistakes(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the wrong options, each with the reason. Reasons never contain secrets."""
+    found = [
+        (name, f"the registry has no such option{did_you_mean(name, REGISTRY)}")
+        for name in given
+        if name not in REGISTRY
+    ]
+    found += client_options.mistakes(
+        {name: given[name] for name in given if name in client_options.DEFAULTS.keys() & REGISTRY}
+    )
+    for name, words in _URLS.items():
+        urls = given.get(name, "").split(",")
+        if any("@" in url.partition("//")[2].partition("/")[0] for url in urls):
+            found.append((name, words))
+    for name, choices in _CHOICES.items():
+        if given.get(name, REGISTRY[name]) not in choices:
+            found.append((name, f"expected {' or '.join(choices)}"))
+    return found
 
 
 def _replay_problems(config: Replay) -> Iterator[Problem]:
@@ -477,31 +517,30 @@ def _mirror_problems(config: Mirror) -> Iterator[Problem]:
             'with "transform" and "schema" or "decode" the job sends batches, which cannot use '
         )
         yield _wrong(config, "sink.transactional", f"{words}transactions")
-    if _is_same_cluster(config):
-        for key in ("to", "dead_letter_topic"):
-            topic = getattr(config, key)
-            if topic and _reads(config, topic):
-                yield _wrong(
-                    config, key, "the job reads this topic, so it would read its own records again"
-                )
+    yield from _circle_problems(config)
     if config.to and config.to == config.dead_letter_topic:
         yield _wrong(config, "dead_letter_topic", 'it is the same as "to"')
 
 
 def _redrive_problems(config: Redrive) -> Iterator[Problem]:
-    parking = config.parking_topic
-    if parking and _reads(config, parking) and _is_same_cluster(config):
-        yield _wrong(
-            config,
-            "parking_topic",
-            "the job reads this topic, so it would read its own records again",
-        )
+    yield from _circle_problems(config)
     if _is_transactional(config):
         words = (
             "the target of a record depends on the existing topics, but a repeated micro-batch "
             "must send the same records"
         )
         yield _wrong(config, "sink.transactional", words)
+
+
+def _circle_problems(config: StreamConfig) -> Iterator[Problem]:
+    """Find topics that the job both reads and writes."""
+    if config.source_options().get(_SERVERS) != config.sink_options().get(_SERVERS):
+        return
+    for key in ("to", "dead_letter_topic", "parking_topic"):
+        topic = getattr(config, key, None)
+        if topic and _reads(config, topic):
+            words = "the job reads this topic, so it would read its own records again"
+            yield _wrong(config, key, words)
 
 
 def _is_transactional(config: JobConfig) -> bool:
@@ -520,7 +559,3 @@ def _reads(config: StreamConfig, topic: str) -> bool:
     except ValueError:  # the source reports it
         return False
     return any(name == topic for name, _ in partitions)
-
-
-def _is_same_cluster(config: JobConfig) -> bool:
-    return config.source_options().get(_SERVERS) == config.sink_options().get(_SERVERS)

@@ -79,13 +79,13 @@ def load(
         document = _merged({} if file is None else _read(file), given or {})
         config, problems = _validated(job, copy.deepcopy(document), variables)
     except RecursionError:
-        raise ConfigError([f"the configuration {file} is nested too deeply"]) from None
+        raise ConfigError(f"the configuration {file} is nested too deeply") from None
     config._written = document
     reported = {key for problem in problems for key in problem.keys}
     problems += [problem for problem in checks.check(config) if reported.isdisjoint(problem.keys)]
     if problems:
         texts = [config.redact(problem.text) for problem in problems]
-        raise ConfigError(texts, config.log_format)
+        raise ConfigError(*texts, log_format=config.log_format)
     return config
 
 
@@ -94,9 +94,9 @@ def _read(file: str) -> dict[str, Any]:
         return tomllib.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError([f"the configuration {file} cannot be read: {reason}"]) from None
+        raise ConfigError(f"the configuration {file} cannot be read: {reason}") from None
     except ValueError as error:  # TOMLDecodeError, or a number with too many digits
-        raise ConfigError([f"the configuration {file} is not TOML: {error}"]) from None
+        raise ConfigError(f"the configuration {file} is not TOML: {error}") from None
 
 
 def _merged(document: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from cykafka.spark.jobs.config.fields import (
     WriterSchema,
     fill,
 )
-from cykafka.spark.jobs.config.value_schema import Schema
 
 __all__ = [
     "HIDDEN",
@@ -128,11 +127,6 @@ class DecodeKeys(RegistryKeys):
     def uses_registry(self) -> bool:
         """Whether values are in the wire format of Schema Registry."""
         return bool(self.registry) and self.decode in ("json", "avro", "protobuf")
-
-    @property
-    def json_schema(self) -> Schema | None:
-        """The schema by which Spark reads JSON, as far as the configuration has it."""
-        return self.value_schema if isinstance(self.value_schema, Schema) else None
 
     @property
     def reads_values(self) -> bool:

@@ -58,7 +58,7 @@ def check_topics(config: JobConfig) -> None:
     """
     problems = [*_source_problems(config), *_target_problems(config)]
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     if isinstance(config, Mirror) and config.to is not None:
         if config.keep_partitions:
             check_partitions(config, {config.to: _largest_partition_count(config)})
@@ -104,7 +104,7 @@ def check_partitions(config: Mirror | Replay, wanted: Mapping[str, int]) -> None
                 "(--no-keep-partitions)"
             )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
 
 
 def _counts(producer: Producer, names: Iterable[str], may_create: bool) -> dict[str, int | None]:
@@ -131,11 +131,12 @@ def _counts(producer: Producer, names: Iterable[str], may_create: bool) -> dict[
 
 
 def _new_partitions(names: Iterable[str], client: ClientConfig) -> int | None:
-    """Return the partition count for a new topic; 0 if brokers do not create topics."""
+    """Return the partition count for a new topic; 0 if brokers do not create topics; None if they
+    do not report it."""
     configs = _broker_configs(names, client)
     if configs is None:
         return None
-    if configs.get(_ON_DEMAND, "true") != "true":
+    if configs.get(_ON_DEMAND, "true") != "true":  # none: not Apache Kafka
         return 0
     count = configs.get("num.partitions")
     return None if count is None else int(count)
@@ -205,7 +206,7 @@ def _target_problems(config: JobConfig) -> list[str]:
         return []
     client = _client(config.sink_options(), "admin")
     missing = _missing(wanted.values(), client)
-    if not missing or _are_auto_created(missing, client):
+    if not missing or _new_partitions(missing, client) != 0:
         return []
     return [
         f'key "{name}" = {topic!r}: the topic does not exist, or this user may not see it; '
@@ -245,12 +246,6 @@ def _no_answer(client: ClientConfig, error: KafkaException) -> RuntimeError:
         f"{error.args[0].str()}. Check that the brokers are up, and that security.protocol "
         "and the sasl.* and ssl.* properties match them"
     )
-
-
-def _are_auto_created(missing: Iterable[str], client: ClientConfig) -> bool:
-    """Whether brokers create missing topics on demand; True if they do not report it."""
-    configs = _broker_configs(missing, client)
-    return configs is None or configs.get(_ON_DEMAND, "true") == "true"  # none: not Apache Kafka
 
 
 def _broker_configs(missing: Iterable[str], client: ClientConfig) -> dict[str, str | None] | None:

@@ -171,7 +171,7 @@ def _transformed(config: Mirror, query: str, records: DataFrame) -> DataFrame:
             continue  # the query selects it itself
         _check(config, out)
         return out
-    raise ConfigError([f'key "transform": {explain_spark_error(failure)}'])
+    raise ConfigError(f'key "transform": {explain_spark_error(failure)}')
 
 
 def _check(config: Mirror, out: DataFrame) -> None:
@@ -200,7 +200,7 @@ def _check(config: Mirror, out: DataFrame) -> None:
                 f"{expected}{hint}"
             )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     if config.encode != "none":
         _check_encoded(config, out, "value")
 
@@ -209,7 +209,7 @@ def _check_encoded(config: Mirror, rows: DataFrame, column: str) -> None:
     """Raise ConfigError if the values of a column cannot be encoded."""
     words = check_type(config, rows.schema[column].dataType, config.to)
     if words:
-        raise ConfigError([f'key "encode": the column {column} cannot be encoded: {words}'])
+        raise ConfigError(f'key "encode": the column {column} cannot be encoded: {words}')
 
 
 def _targets(config: Mirror, rows: DataFrame) -> DataFrame:

@@ -5,21 +5,30 @@ This module does not import format libraries: jobs without schemas work without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
 from cykafka.schemas.document import Document, SchemaSource, UnfitError
 from cykafka.schemas.error import SchemaNotFoundError
 from cykafka.schemas.rules import READING
 from cykafka.schemas.shared import shared_client
-from cykafka.spark.jobs.config import value_schema
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
+from cykafka.spark.jobs.config.value_schema import (
+    ELEMENTS,
+    VALUES,
+    Schema,
+    path_text,
+    read_schema,
+)
 from cykafka.spark.jobs.problems import ConfigError
 from cykafka.spark.jobs.records.task_codec import TaskDecoder, name_option, naming_option
 
@@ -43,13 +52,17 @@ def decode(records: DataFrame, config: DecodeKeys) -> DataFrame:
         The registry does not respond.
     """
     if not config.uses_registry:
-        return value_schema.decoded(records, config.envelope, config.json_schema)
+        given = config.value_schema
+        schema = given if isinstance(given, Schema) else None
+        return _decoded_by_spark(records, config.envelope, schema)
     with naming_option():
         decoder, schema = _decoder(config)
-    rows = records.withColumn("_decoded", _decoded(decoder, F.col("value")))
+    made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
+    kind = from_arrow_type(made, prefer_timestamp_ntz=True)
+    rows = records.withColumn("_decoded", _arrow_udf(decoder.decode, kind)(F.col("value")))
     if schema is not None:
         rows = rows.withColumn("_json", F.col("_decoded.data"))
-        rows = value_schema.decoded(rows, "none", schema, "_json", F.col("_decoded.error"))
+        rows = _decoded_by_spark(rows, "none", schema, "_json", F.col("_decoded.error"))
         return rows.drop("_decoded", "_json")
     columns = {config.form: F.col("_decoded.data"), "error": F.col("_decoded.error")}
     return rows.withColumns(columns).drop("_decoded")
@@ -83,14 +96,6 @@ def encode(config: EncodeKeys, value: Column, topic: Column) -> Column:
     kind = "value BINARY, error STRING"
     encoded: Column = _arrow_udf(encoder.encode, kind)(value, topic.cast("string"))
     return encoded
-
-
-def _decoded(decoder: Decoder, value: Column) -> Column:
-    """Return the structs (data, error) for a column."""
-    made = pa.struct([("data", decoder.reader.kind), ("error", pa.string())])
-    kind = from_arrow_type(made, prefer_timestamp_ntz=True)
-    decoded: Column = _arrow_udf(decoder.decode, kind)(value)
-    return decoded
 
 
 def _arrow_udf(function: Any, kind: Any) -> Any:
@@ -146,7 +151,7 @@ def check_schemas(config: Any) -> None:
                 _encoder(config).number(to)
 
 
-def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
+def _decoder(config: DecodeKeys) -> tuple[Decoder, Schema | None]:
     """Return the workers' decoder, and the schema by which Spark reads JSON."""
     from cykafka.schemas.codec import Decoder
 
@@ -154,14 +159,14 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, value_schema.Schema | None]:
     given = config.value_schema
     source = given if isinstance(given, SchemaSource) else None
     with _convert_errors("schema"):
-        if isinstance(given, value_schema.Schema):
+        if isinstance(given, Schema):
             return Decoder("json", options, None), given
         document = _document(config, source)
         message, subject = (source.message, source.subject) if source else ("", "")
         if config.form == "json":
             from cykafka.schemas.json_schema import resolve_references
 
-            return Decoder("json", options, None, subject=subject), value_schema.read_schema(
+            return Decoder("json", options, None, subject=subject), read_schema(
                 resolve_references(document)
             )
         decoder = Decoder(config.form, options, document, message, subject)
@@ -206,6 +211,265 @@ def _convert_errors(key: str, words: str = "") -> Iterator[None]:
         yield
     except UnfitError as error:
         verb = "" if str(error).startswith("is missing") else ":"
-        raise ConfigError([f'key "{key}"{verb} {words}{error}']) from None
+        raise ConfigError(f'key "{key}"{verb} {words}{error}') from None
     except ValueError as error:
-        raise ConfigError([f'key "{key}": {words}{error}']) from None
+        raise ConfigError(f'key "{key}": {words}{error}') from None
+
+
+# -- JSON and envelopes, by Spark
+
+_CORRUPT = "_corrupt"
+# The columns that reading a value adds and removes again.
+_OWN = ("_envelope", "_huge", "_whole", "_parsed")
+# A number with an exponent of 4 digits or more.
+_HUGE = r"[0-9.][eE][+-]?0*[1-9][0-9]{3}"
+_ENVELOPE = (
+    "message_id STRING, trace_id STRING, correlation_id STRING, message_type STRING, "
+    f"sent_time STRING, message STRING, {_CORRUPT} STRING"
+)
+
+
+def _decoded_by_spark(
+    records: DataFrame,
+    form: str,
+    schema: Schema | None,
+    body: str = "value",
+    error: Column | None = None,
+) -> DataFrame:
+    """Add columns with the decoded values, and ``error`` with the error (null without one).
+
+    This uses Spark's own functions in the JVM: another Python process would cost more.
+
+    Parameters
+    ----------
+    records : DataFrame
+        With the source's columns, including headers.
+    form : {"none", "headers", "json"}
+        The form of pip-services envelopes. "headers" and "json" add the columns message_id,
+        trace_id, message_type, sent_time and body.
+    schema : Schema, optional
+        The schema for the body or the value. The column ``json`` is a struct with this schema.
+    body : str
+        The column with the JSON.
+    error : Column, optional
+        An error that is already known.
+
+    Raises
+    ------
+    ConfigError
+        Spark cannot read the schema.
+    """
+    problems: list[Column] = [] if error is None else [error]
+    if form == "headers":
+        records, body = _headers_form(records), "body"
+    elif form == "json":
+        records, body = _json_form(records, problems), "body"
+    if schema is not None:
+        records = _by_schema(records, body, schema, problems)
+    problems.append(F.lit(None).cast("string"))
+    return records.withColumn("error", F.coalesce(*problems)).drop(*_OWN)
+
+
+def _header(name: str) -> Column:
+    """Return the value of the first header with a name, as text."""
+    named = F.filter("headers", lambda header: header["key"] == name)
+    return F.get(named, 0)["value"].cast("string")
+
+
+def _headers_form(records: DataFrame) -> DataFrame:
+    return records.withColumns(
+        {
+            "message_id": F.col("key").cast("string"),
+            "trace_id": F.coalesce(_header("trace_id"), _header("correlation_id")),
+            "message_type": _header("message_type"),
+            "sent_time": F.col("timestamp"),
+            "body": F.col("value"),
+        }
+    )
+
+
+def _json_form(records: DataFrame, problems: list[Column]) -> DataFrame:
+    def sent(name: str) -> Column:
+        return F.col(f"_envelope.{name}")
+
+    records = records.withColumn("_envelope", _from_json(F.col("value"), _ENVELOPE))
+    records = records.withColumns(
+        {
+            "message_id": sent("message_id"),
+            "trace_id": F.coalesce(
+                sent("trace_id"),
+                _header("trace_id"),
+                sent("correlation_id"),
+                _header("correlation_id"),
+            ),
+            "message_type": F.coalesce(sent("message_type"), _header("message_type")),
+            "sent_time": F.try_to_timestamp(sent("sent_time")),
+            "body": F.try_to_binary(sent("message"), F.lit("base64")),
+        }
+    )
+    is_bad = sent("message_id").isNull() & sent("message").isNull() & sent("sent_time").isNull()
+    problems += [
+        F.when(F.col("value").isNull(), "not an envelope: the value is null"),
+        F.when(
+            F.col("_envelope").isNull() | sent(_CORRUPT).isNotNull() | is_bad,
+            "not an envelope: the value is not the JSON object of an envelope",
+        ),
+        F.when(
+            sent("message").isNotNull() & F.col("body").isNull(),
+            "not an envelope: its message is not base64",
+        ),
+        F.when(
+            sent("sent_time").isNotNull() & F.col("sent_time").isNull(),
+            "not an envelope: its sent_time is not a time",
+        ),
+    ]
+    return records
+
+
+def _by_schema(records: DataFrame, body: str, schema: Schema, problems: list[Column]) -> DataFrame:
+    try:
+        struct = schema.struct()
+    except ValueError as error:
+        raise ConfigError(f'key "schema": {error}') from None
+    there = F.col(body).isNotNull()
+    name_of = "body" if body == "body" else "value"
+    text = F.col(body).cast("string")
+    huge = _has_huge_number(text, struct)
+    if huge is not None:
+        # A record without a text lacks JSON, so Spark does not read the number.
+        records = records.withColumn("_huge", there & F.coalesce(huge, F.lit(False)))
+        text = F.when(~F.col("_huge"), text)
+        words = f"the {name_of} has a number for a DECIMAL whose exponent has more than 3 digits"
+        problems.append(F.when(F.col("_huge"), words))
+    # Spark stops reading at the end of the first value. So the text gets an envelope, whose end
+    # Spark finds only directly after the value. Its name is random, so texts cannot contain it.
+    end = f"end_{secrets.token_hex(8)}"
+    whole = F.concat(F.lit('{"value":'), text, F.lit(f',"{end}":1}}'))
+    envelope = StructType().add("value", struct).add(end, "integer").add(_CORRUPT, "string")
+    records = records.withColumn("_whole", _from_json(whole, envelope))
+    records = records.withColumn("_parsed", F.col("_whole.value"))
+    is_whole = F.col(f"_whole.{end}").isNotNull() & F.col(f"_whole.{_CORRUPT}").isNull()
+    problems.append(
+        F.when(
+            there & ~F.coalesce(is_whole & F.col("_parsed").isNotNull(), F.lit(False)),
+            f"the {name_of} does not match the schema",
+        )
+    )
+    # Read only values that lack a field again, to find their names.
+    other = F.when(_anywhere(F.col("_parsed"), struct, _lacks), _other_case(text, struct))
+    hint = F.concat(F.lit(f"the {name_of} has the field "), other, F.lit(" in another case only"))
+    problems.append(F.when(there, hint))
+    for steps, name in schema.required:
+        problems.append(
+            F.when(
+                there & _is_missing(F.col("_parsed"), steps, name),
+                f"the {name_of} has no {path_text((*steps, f'.{name}'))}",
+            )
+        )
+    return records.withColumn("json", F.when(there, F.col("_parsed")))
+
+
+def _has_huge_number(text: Column, struct: StructType) -> Column | None:
+    """Whether a DECIMAL in a value has an exponent with more than 3 digits; None without DECIMALs.
+
+    Spark writes out the digits of such a number, which takes minutes for 1e9999999. This reads the
+    fields as texts, but only in records that contain such a number somewhere.
+    """
+    if '"decimal(' not in struct.json():
+        return None
+    # Is the number outside of texts? Patterns without groups, because Java's use the stack.
+    bare = F.regexp_replace(F.regexp_replace(text, r"\\.", ""), '"[^"]*"', '""').rlike(_HUGE)
+
+    def is_huge(column: Column, kind: DataType) -> Column:
+        if not isinstance(kind, DecimalType):
+            return F.lit(False)
+        # Spark's text for a number is that of a double: Infinity or 0.0, if it is `bare`.
+        return column.rlike(_HUGE) | (bare & column.rlike("Infinity|^-?0[.]0$"))
+
+    found = _anywhere(_from_json(text, _decimals_as_text(struct)), struct, is_huge)
+    return F.when(text.rlike(_HUGE), found).otherwise(F.lit(False))
+
+
+def _decimals_as_text(struct: StructType) -> StructType:
+    """Return a struct with strings instead of decimals."""
+    text = re.sub(
+        r'("(?:type|elementType|valueType)":)"decimal[^"]*"', r'\1"string"', struct.json()
+    )
+    return StructType.fromJson(json.loads(text))
+
+
+def _anywhere(
+    column: Column, kind: DataType, test: Callable[[Column, DataType], Column]
+) -> Column:
+    """Whether `test` is true for a column of a type, or for a part of it, and not null."""
+    found = test(column, kind)
+    if isinstance(kind, ArrayType):
+        found = found | F.exists(column, lambda item: _anywhere(item, kind.elementType, test))
+    elif isinstance(kind, MapType):
+        values = F.map_values(column)
+        found = found | F.exists(values, lambda item: _anywhere(item, kind.valueType, test))
+    elif isinstance(kind, StructType):
+        for field in kind:
+            found = found | _anywhere(column.getField(field.name), field.dataType, test)
+    return F.coalesce(found, F.lit(False))
+
+
+def _lacks(column: Column, kind: DataType) -> Column:
+    """Whether a field of a struct is null."""
+    found = F.lit(False)
+    for name in kind.names if isinstance(kind, StructType) else ():
+        found = found | column.getField(name).isNull()
+    return found
+
+
+def _has_fields(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_fields(kind.elementType)
+    return isinstance(kind, StructType) or (
+        isinstance(kind, MapType) and _has_fields(kind.valueType)
+    )
+
+
+def _other_case(text: Column, kind: DataType, steps: tuple[str, ...] = ()) -> Column:
+    """Find the first field of a type that a JSON text contains only in another case, or null.
+
+    The type is a struct, or contains structs.
+    """
+    if isinstance(kind, ArrayType | MapType):
+        if isinstance(kind, ArrayType):
+            step, of, texts = ELEMENTS, kind.elementType, _from_json(text, "ARRAY<STRING>")
+        else:
+            step, of = VALUES, kind.valueType
+            texts = F.map_values(_from_json(text, "MAP<STRING, STRING>"))
+        found = F.transform(texts, lambda item: _other_case(item, of, (*steps, step)))
+        return F.get(F.filter(found, lambda item: item.isNotNull()), 0)
+    assert isinstance(kind, StructType)
+    keys = F.json_object_keys(text)
+    missing = F.array_except(F.array(*map(F.lit, kind.names)), keys)
+    lowered = F.transform(keys, F.lower)
+    others = F.filter(missing, lambda name: F.array_contains(lowered, F.lower(name)))
+    before = "".join((*steps, ".")).lstrip(".")
+    members = _from_json(text, "MAP<STRING, STRING>")
+    inner = [
+        _other_case(members[field.name], field.dataType, (*steps, f".{field.name}"))
+        for field in kind
+        if _has_fields(field.dataType)
+    ]
+    return F.coalesce(F.concat(F.lit(before), F.get(others, 0)), *inner)
+
+
+def _is_missing(column: Column, steps: tuple[str, ...], name: str) -> Column:
+    """Whether a field is null somewhere although its container is not. The result is not null."""
+    if not steps:
+        return column.isNotNull() & column.getField(name).isNull()
+    step, rest = steps[0], steps[1:]
+    if step not in (ELEMENTS, VALUES):
+        return _is_missing(column.getField(step[1:]), rest, name)
+    items = column if step == ELEMENTS else F.map_values(column)
+    found = F.exists(items, lambda element: _is_missing(element, rest, name))
+    return F.coalesce(found, F.lit(False))
+
+
+def _from_json(column: Column, schema: StructType | str) -> Column:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    return F.from_json(column.cast("string"), schema, options)

@@ -127,7 +127,7 @@ def _read_archive(run: JobRun[Replay]) -> DataFrame:
     if config.format == "iceberg":
         table = Table(run)
         if not table.exists:
-            raise ConfigError([f"{config.place}: the Iceberg table does not exist"])
+            raise ConfigError(f"{config.place}: the Iceberg table does not exist")
         schema = _needed(config, table.columns)
         files = run.watch("listing the archive", table.files)
         if not files:
@@ -136,18 +136,18 @@ def _read_archive(run: JobRun[Replay]) -> DataFrame:
     with convert_errors("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists():
-            raise ConfigError([f"{config.place}: the directory does not exist"])
+            raise ConfigError(f"{config.place}: the directory does not exist")
         # The path may also be a file, and some file systems refuse to look into a file.
         is_file = config.folder.endswith(".parquet")
         kinds = [kind for kind, mark in MARKERS.items() if not is_file and folder.exists(mark)]
     if config.format == "delta":
         if "delta" not in kinds:
-            raise ConfigError([f"{config.place}: the directory is not a Delta table"])
+            raise ConfigError(f"{config.place}: the directory is not a Delta table")
         found = run.spark.read.format("delta").load(run.place(config.folder))
         return found.select(*_needed(config, found.schema).names)
     if kinds:
         # A table's files may contain records twice, or deleted records.
-        raise ConfigError([f'{config.place}: it is a table; set format = "{kinds[0]}"'])
+        raise ConfigError(f'{config.place}: it is a table; set format = "{kinds[0]}"')
     schema = _needed(config, _parquet_schema(run, config.folder))
     return run.spark.read.schema(schema).parquet(run.place(config.folder))
 
@@ -175,10 +175,8 @@ def _needed(config: Replay, there: StructType) -> StructType:
     missing = [name for name in _NEEDED if name not in there.names]
     if missing:
         raise ConfigError(
-            [
-                f"{config.place}: expected an archive with the columns {', '.join(_NEEDED)}; "
-                f"missing: {', '.join(missing)} (was it written with keep_raw = false?)"
-            ]
+            f"{config.place}: expected an archive with the columns {', '.join(_NEEDED)}; "
+            f"missing: {', '.join(missing)} (was it written with keep_raw = false?)"
         )
     # Pass the schema: for a topic called 007, Spark would infer a number from the directory name.
     schema: Any = _parse_datatype_string(", ".join(f"`{n}` {kind}" for n, kind in _NEEDED.items()))
@@ -198,15 +196,13 @@ def _decoded_column(config: Replay, there: StructType) -> StructField | None:
     names = [name for name in SCHEMA_TYPES if name in there.names]
     if len(names) != 1:
         raise ConfigError(
-            [
-                f'{config.place}: the key "encode" needs an archive with decoded values, in a '
-                f"column {', '.join(SCHEMA_TYPES)}: it has {' and '.join(names) or 'none'}"
-            ]
+            f'{config.place}: the key "encode" needs an archive with decoded values, in a '
+            f"column {', '.join(SCHEMA_TYPES)}: it has {' and '.join(names) or 'none'}"
         )
     field: StructField = there[names[0]]
     words = check_type(config, field.dataType, config.to)
     if words:
-        raise ConfigError([f'key "encode": the column {names[0]} cannot be encoded: {words}'])
+        raise ConfigError(f'key "encode": the column {names[0]} cannot be encoded: {words}')
     return field
 
 
@@ -285,7 +281,8 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
     with convert_errors("checkpoint", config.checkpoint or ""):
         note = _Note(run)
         done = note.read()
-        note.check()
+        if note.folder is not None:
+            check_note(config, note.folder)
         note.write({})  # if the note cannot be written, fail before any record is sent
     files = files_of(run, records, done)
     parts = _find_parts(run, records, done) if files is None else files.parts
@@ -314,7 +311,8 @@ def _send(run: JobRun[Replay], records: DataFrame) -> None:
         try:
             counts |= settle(JobHandling.of(config), outcome)
         except RefusedError as error:
-            note.write_stop(error)
+            if note.folder is not None:
+                write_note(note.folder, error)
             raise
         finally:
             run.summary.add(sum(counts.values()), size, 0, counts)
@@ -450,48 +448,36 @@ class _Note:
     """A replay's position: the next offset per topic and partition in the archive."""
 
     def __init__(self, run: JobRun[Replay]) -> None:
-        self._config = config = run.config
-        self._folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
+        config = run.config
+        self.folder = run.driver.folder(config.checkpoint) if config.checkpoint else None
         # A replay with other values of these keys must not resume at this position.
         names = ("path", "table", "to", "where", "from_time", "until_time", "from_offset",
                  "until_offset")  # fmt: skip
         self._of = {name: getattr(config, name) for name in names}
-        if self._folder is not None and not config.dry_run:
+        if self.folder is not None and not config.dry_run:
             self._of["cluster"] = cluster_of(config.sink_options())
         self._next: Offsets = {}
 
     def read(self) -> Offsets:
         """Read the position that the last run wrote."""
-        if self._folder is None or not self._folder.exists(_NOTE):
+        if self.folder is None or not self.folder.exists(_NOTE):
             return {}
-        document = json.loads(self._folder.read(_NOTE))
+        document = json.loads(self.folder.read(_NOTE))
         for name, value in self._of.items():
             if name in document["of"] and document["of"][name] != value:
                 raise ConfigError(
-                    [
-                        f'key "checkpoint": it belongs to a replay with {name} = '
-                        f"{document['of'][name]!r}, but this one has {value!r}; use another "
-                        "folder, or delete this one to start from the beginning"
-                    ]
+                    f'key "checkpoint": it belongs to a replay with {name} = '
+                    f"{document['of'][name]!r}, but this one has {value!r}; use another "
+                    "folder, or delete this one to start from the beginning"
                 )
         self._next = parse_offsets(document["next"], _NOTE)
         return self._next
 
-    def write_stop(self, error: RefusedError) -> None:
-        """Note that the replay has stopped at rejected records."""
-        if self._folder is not None:
-            write_note(self._folder, error)
-
-    def check(self) -> None:
-        """Stop at rejected records again, before sending other records again."""
-        if self._folder is not None:
-            check_note(self._config, self._folder)
-
     def write(self, further: Offsets) -> None:
         """Write the position with these offsets as the next ones."""
-        if self._folder is None:
+        if self.folder is None:
             return
         self._next = {**self._next, **further}
-        self._folder.make()
+        self.folder.make()
         note = {"of": self._of, "next": format_offsets(self._next)}
-        self._folder.write(_NOTE, json.dumps(note))
+        self.folder.write(_NOTE, json.dumps(note))

@@ -35,17 +35,14 @@ def claim_checkpoint(run: JobRun[StreamConfig]) -> None:
         The checkpoint belongs to another job or target, or cannot be created.
     """
     with convert_errors("checkpoint", run.config.checkpoint):
-        _claim(run, run.driver.folder(run.config.checkpoint))
-
-
-def _claim(run: JobRun[StreamConfig], folder: AnyFolder) -> None:
-    own = _own(run)
-    found = _read_note(folder)
-    if any(folder.names("offsets")):  # without a planned micro-batch there is no position to lose
-        _check(run, found, own)
-    if found != own and not run.config.is_dry_run:
-        folder.make()
-        folder.write(CHECKPOINT_NOTE, json.dumps(own) + "\n")
+        folder = run.driver.folder(run.config.checkpoint)
+        own, found = _own(run), _read_note(folder)
+        # Without a planned micro-batch there is no position to lose.
+        if any(folder.names("offsets")):
+            _check(run, found, own)
+        if found != own and not run.config.is_dry_run:
+            folder.make()
+            folder.write(CHECKPOINT_NOTE, json.dumps(own) + "\n")
 
 
 def _own(run: JobRun[StreamConfig]) -> dict[str, Any]:
@@ -141,9 +138,10 @@ def find_undone(checkpoint: AnyFolder) -> Undone | None:
     return Undone(planned, spans)
 
 
-def list_batches(checkpoint: AnyFolder, name: str) -> set[int]:
-    """Return the micro-batches in one of a checkpoint's logs: ``offsets`` or ``commits``."""
-    return {int(entry) for entry in checkpoint.names(name) if entry.isascii() and entry.isdigit()}
+def list_batches(folder: AnyFolder, log: str) -> set[int]:
+    """Return the micro-batches in one of Spark's logs: ``7``, or ``9.compact`` for all up to 9."""
+    names = (name.removesuffix(".compact") for name in folder.names(log))
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
 
 
 def _planned(checkpoint: AnyFolder, number: int) -> tuple[Offsets, Offsets]:

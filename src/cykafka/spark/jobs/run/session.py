@@ -1,4 +1,4 @@
-"""Spark for a job: its session, its run, and requests to stop."""
+"""Spark for a job: its session and driver, its run, and requests to stop."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from cykafka.spark.clients.properties import REDACTED, is_secret
 from cykafka.spark.java import find_java, java_version
 from cykafka.spark.jobs.config import table_formats
 from cykafka.spark.jobs.config.models import TableKeys
+from cykafka.spark.jobs.folders import AnyFolder, ArrowFolder, ConnectFolder, Folder
 from cykafka.spark.jobs.observing.report import Health, Summary
-from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_error
+from cykafka.spark.jobs.problems import ConfigError, Stopped, explain_error, wrong_value
 from cykafka.spark.jobs.records.outcome import BatchResults
-from cykafka.spark.jobs.run.drivers import driver_of
 
 if TYPE_CHECKING:
     from cykafka.spark.jobs.config.models import JobConfig
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from cykafka.spark.jobs.observing.logs import SparkStderr
     from cykafka.spark.jobs.observing.report import ProgressLine
 
-__all__ = ["JobRun", "Stop", "server_of", "session"]
+__all__ = ["ConnectDriver", "JobRun", "Stop", "server_of", "session"]
 
 T = TypeVar("T")
 C = TypeVar("C", bound="JobConfig", covariant=True)
@@ -61,17 +62,13 @@ class Stop:
     def __init__(self) -> None:
         self.asked = 0
 
-    def ask(self) -> None:
+    def ask(self, *_: object) -> None:
         self.asked += 1
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
         """Treat SIGINT and SIGTERM as requests to stop."""
-
-        def handler(_number: int, _frame: FrameType | None) -> None:
-            self.ask()
-
-        before = {number: signal.signal(number, handler) for number in _SIGNALS}
+        before = {number: signal.signal(number, self.ask) for number in _SIGNALS}
         try:
             yield
         finally:
@@ -349,11 +346,9 @@ def _workers_python() -> str:
     name = os.environ.get("PYSPARK_PYTHON") or sys.executable  # contains the package
     if shutil.which(name) is None:
         raise ConfigError(
-            [
-                f"PYSPARK_PYTHON={name}: this machine has no such program. Spark plans reads from "
-                "Kafka on this machine, with the Python whose name the workers use: unpack a "
-                "packed environment in this working directory as well"
-            ]
+            f"PYSPARK_PYTHON={name}: this machine has no such program. Spark plans reads from "
+            "Kafka on this machine, with the Python whose name the workers use: unpack a "
+            "packed environment in this working directory as well"
         )
     return name
 
@@ -375,17 +370,13 @@ def server_of(config: JobConfig) -> str | None:
     return given if given.startswith("sc://") else None
 
 
-def _reach(server: str) -> None:
-    """Connect once: PySpark itself would retry for ten minutes."""
-    address = urlsplit(server)
-    place = (address.hostname or "localhost", address.port or _PORT)
-    socket.create_connection(place, _CONNECT_S).close()
-
-
 def _connect(server: str) -> SparkSession:
     """Open a session on a server."""
     try:
-        _reach(server)
+        # Connect once: PySpark itself would retry for ten minutes.
+        address = urlsplit(server)
+        place = (address.hostname or "localhost", address.port or _PORT)
+        socket.create_connection(place, _CONNECT_S).close()
         spark = SparkSession.builder.remote(server).create()
         _ = spark.version
     except ImportError as error:
@@ -411,4 +402,160 @@ def _configure(spark: SparkSession, config: JobConfig) -> None:
                 "starts"
             )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
+
+
+# -- drivers: their running tasks, and whether they are alive
+
+# A class of each format.
+_CLASSES = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.hadoop.HadoopTables",
+}
+
+
+class JvmDriver:
+    """A driver in a JVM that this process has started."""
+
+    is_remote = False
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def warnings(self) -> list[str]:
+        """What a user of this driver should know before the job begins."""
+        return []
+
+    def check_format(self, name: str) -> None:
+        """Check that jobs can use the format of an archive.
+
+        Raises
+        ------
+        ConfigError
+            Spark lacks the format's classes. With spark-submit, only spark-submit itself can add
+            packages.
+        """
+        if name == "parquet":
+            return
+        jvm = self._spark._jvm
+        assert jvm is not None
+        try:
+            jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_CLASSES[name])
+        except Exception:  # of Java
+            advice = f" --packages {needed}" if (needed := table_formats.package(name)) else ""
+            raise wrong_value(
+                "format",
+                name,
+                f"Spark {self._spark.version} has no jar for this format; set one in spark.jars, "
+                f"or start with spark-submit{advice}",
+            ) from None
+
+    def folder(self, address: str) -> AnyFolder:
+        """A folder that the driver can reach."""
+        return Folder(self._spark, address)
+
+    def scratch(self, path: str) -> AnyFolder:
+        """A local folder of the driver's machine."""
+        return ArrowFolder(path)
+
+    def has_ended(self) -> bool:
+        """Whether the cluster has ended the application, or the JVM died."""
+        try:
+            context: Any = self._spark.sparkContext._jsc
+            return bool(context.sc().isStopped())
+        except Exception:  # the JVM does not respond
+            return True
+
+    def cancel(self) -> None:
+        """Cancel all running jobs."""
+        self._spark.sparkContext.cancelAllJobs()
+
+    def tasks(self) -> tuple[int, int]:
+        """The number of completed tasks and of all tasks of the active stages."""
+        tracker = self._spark.sparkContext.statusTracker()
+        done = total = 0
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info is not None:
+                done, total = done + info.numCompletedTasks, total + info.numTasks
+        return done, total
+
+    def parallelism(self) -> int:
+        """How many tasks run at once, about."""
+        return self._spark.sparkContext.defaultParallelism
+
+
+class ConnectDriver:
+    """A driver behind a Spark Connect server."""
+
+    is_remote = True
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tasks = (0, 0)
+        handler: Any = self._set_tasks
+        spark.registerProgressHandler(handler)
+
+    def _set_tasks(self, stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
+        found = list(stages or ())
+        self._tasks = (
+            sum(stage.num_completed_tasks for stage in found),
+            sum(stage.num_tasks for stage in found),
+        )
+
+    def warnings(self) -> list[str]:
+        """What a user of this driver should know before the job begins."""
+        server, client = self._spark.version, pyspark.__version__
+        if server.split(".")[:2] == client.split(".")[:2]:
+            return []
+        # The client pickles functions and data sources, and the server's PySpark unpickles them.
+        return [
+            f"the server has Spark {server}, and this PySpark is {client}: expected the same "
+            f"version; pip install 'pyspark[connect]=={server}'"
+        ]
+
+    def check_format(self, name: str) -> None:
+        """Check that jobs can use the format of an archive.
+
+        Raises
+        ------
+        ConfigError
+            The format is a table format, and a Spark Connect client lacks a JVM.
+        """
+        if name != "parquet":
+            words = "tables need a driver with a JVM: use another master than sc://..."
+            raise wrong_value("format", name, words)
+
+    def folder(self, address: str) -> AnyFolder:
+        """A folder that the driver can reach."""
+        return ConnectFolder(self._spark, address)
+
+    scratch = folder
+
+    def has_ended(self) -> bool:
+        """Always False: requests to a server that has ended fail."""
+        return False
+
+    def cancel(self) -> None:
+        """Cancel all running jobs of the session."""
+        self._spark.interruptAll()
+
+    def tasks(self) -> tuple[int, int]:
+        """The number of completed tasks and of all tasks of the last request.
+
+        The server must respond, because callers treat the result as a sign of life.
+        """
+        _ = self._spark.version
+        return self._tasks
+
+    def parallelism(self) -> int:
+        """How many tasks run at once, about."""
+        # Spark divides a range by its default parallelism.
+        parts = self._spark.range(100_000).select(F.spark_partition_id().alias("part"))
+        return parts.distinct().count()
+
+
+def driver_of(spark: SparkSession) -> JvmDriver | ConnectDriver:
+    """The driver of a session."""
+    is_remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    return ConnectDriver(spark) if is_remote else JvmDriver(spark)

@@ -46,7 +46,7 @@ def _compact_delta(run: JobRun[Compact]) -> tuple[int, int, int]:
     with convert_errors("path", config.folder):
         folder = run.driver.folder(config.folder)
         if not folder.exists(MARKERS["delta"]):
-            raise ConfigError([f"{config.place}: the directory is not a Delta table"])
+            raise ConfigError(f"{config.place}: the directory is not a Delta table")
     most = config.file_size * _MIB
     run.spark.conf.set(f"{_DELTA}maxFileSize", str(most))
     run.spark.conf.set(f"{_DELTA}minFileSize", str(int(most * _FULL)))
@@ -62,9 +62,9 @@ def _compact_delta(run: JobRun[Compact]) -> tuple[int, int, int]:
 def _compact_iceberg(run: JobRun[Compact]) -> tuple[int, int, int]:
     table = Table(run)
     if not table.exists:
-        raise ConfigError([f"{run.config.place}: the Iceberg table does not exist"])
+        raise ConfigError(f"{run.config.place}: the Iceberg table does not exist")
     if table.get(ICEBERG_NOTE) is None:
-        raise ConfigError([f"{run.config.place}: no job archive has written this Iceberg table"])
+        raise ConfigError(f"{run.config.place}: no job archive has written this Iceberg table")
     expressions = table.expressions
     snapshot = table.snapshot()
     most = run.config.file_size * _MIB

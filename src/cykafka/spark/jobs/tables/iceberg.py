@@ -105,7 +105,7 @@ class Table:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError([f"{self._config.place}: {explain_error(error)}"]) from error
+            raise ConfigError(f"{self._config.place}: {explain_error(error)}") from error
 
     def _by_path(self, path: str, conf: Any) -> _TableAccess:
         tables = self._iceberg.hadoop.HadoopTables(conf)
@@ -126,11 +126,9 @@ class Table:
         options = {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
         if not {"type", "catalog-impl"} & set(options):
             raise ConfigError(
-                [
-                    f'key "table" = {table!r}: the catalog {name} has no type; set '
-                    f"sql.catalog.{name}.type (hadoop, hive, rest, jdbc, ...) in [spark] "
-                    f"and its other options, such as sql.catalog.{name}.uri or .warehouse"
-                ]
+                f'key "table" = {table!r}: the catalog {name} has no type; set '
+                f"sql.catalog.{name}.type (hadoop, hive, rest, jdbc, ...) in [spark] "
+                f"and its other options, such as sql.catalog.{name}.uri or .warehouse"
             )
         catalog = self._iceberg.CatalogUtil.buildIcebergCatalog(
             name, self._jvm.java.util.HashMap(options), conf
@@ -282,10 +280,8 @@ class Table:
         """
         if _has_aliases(json.loads(self.get(MAPPING) or "[]")):
             raise ConfigError(
-                [
-                    f"{self._config.place}: another writer has renamed columns of this table. "
-                    "This job reads columns by their names, and older files have the old ones"
-                ]
+                f"{self._config.place}: another writer has renamed columns of this table. "
+                "This job reads columns by their names, and older files have the old ones"
             )
         found = []
         tasks = self._table.newScan().planFiles()
@@ -296,10 +292,8 @@ class Table:
                 file = task.file()
                 if task.deletes().size():
                     raise ConfigError(
-                        [
-                            f"{self._config.place}: another writer has deleted rows of this "
-                            "table; rewrite its files with that writer first"
-                        ]
+                        f"{self._config.place}: another writer has deleted rows of this "
+                        "table; rewrite its files with that writer first"
                     )
                 found.append(
                     DataFile(
