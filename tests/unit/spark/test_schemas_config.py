@@ -127,7 +127,7 @@ def test_wrong_options_of_the_registry_are_named_without_secrets() -> None:
         "subject.name.strategy.type", "timeout", "url",
     ]  # fmt: skip
     assert "ada:" not in str(found)
-    assert mistakes({"url": "http://host:8081/path@x", "auto.register.schemas": "true"}) == []
+    assert mistakes({"url": "http://host:8081/path", "auto.register.schemas": "true"}) == []
     assert [name for name, _ in mistakes({"url": "http://[::1"})] == ["url"]
 
 
