@@ -224,7 +224,7 @@ static int outdated;
  * waits meanwhile, so there is no event to wait for. */
 static void block_pause(const rd_kafka_t *rk, int level, const char *fac,
                         const char *text) {
-        const struct timespec half_a_second = {.tv_nsec = 500 * 1000 * 1000};
+        const struct timespec half_a_second = {.tv_nsec = 500000000};
 
         (void)rk, (void)level, (void)fac;
         if (pauses && strstr(text, "new version barrier")) {

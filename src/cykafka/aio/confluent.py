@@ -100,7 +100,8 @@ class AIOProducer(_Client):
         While the queue is full, the call waits for room.
         """
         future = self._async.produce(topic, value, key, partition, timestamp, headers)
-        await self._async._queued()
+        if self._async._futures.waiting:
+            await self._async._queued()
         return future
 
     async def flush(self, timeout: float | None = None) -> int:
