@@ -184,6 +184,7 @@ def test_rarely_used_modules_are_imported_lazily() -> None:
     loaded = fresh("import cykafka, sys; print(*sys.modules)").split()
     assert "cykafka._core.consume.consumer" in loaded
     assert {"cykafka.admin", "cykafka._core.model", "cykafka.serialization"}.isdisjoint(loaded)
+    assert {"asyncio", "inspect", "ssl"}.isdisjoint(loaded)
 
 
 @pytest.mark.ours

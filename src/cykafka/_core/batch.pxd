@@ -1,6 +1,6 @@
 from cykafka._core.arrow.export cimport ArrowExport
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_loans_t, ck_number_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_topic_partition_list_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.message cimport Message
 
 cdef class Storage:

@@ -22,43 +22,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, strcmp
 
-from cykafka._core.clib.csrc cimport (
-    CK_NUMBER_DELIVERY_COUNT,
-    CK_NUMBER_LEADER_EPOCH,
-    CK_NUMBER_OFFSET,
-    CK_NUMBER_PARTITION,
-    CK_NUMBER_TIMESTAMP,
-    CK_NUMBER_TIMESTAMP_TYPE,
-    PyGC_Disable,
-    PyGC_Enable,
-    PyUnicode_InternFromString,
-    ck_batch_copy,
-    ck_batch_headers,
-    ck_batch_key,
-    ck_batch_numbers,
-    ck_batch_parse_headers,
-    ck_batch_pin,
-    ck_batch_positions,
-    ck_batch_ref,
-    ck_batch_row,
-    ck_batch_t,
-    ck_batch_take,
-    ck_batch_topic,
-    ck_batch_unpin,
-    ck_batch_unref,
-    ck_batch_value,
-    ck_loans_t,
-    ck_number_t,
-    ck_row_t,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_header_get_last,
-    rd_kafka_headers_copy,
-    rd_kafka_headers_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport plain_str, utf8
 from cykafka._core.common.message cimport Message, headers_from, message_from_row
 from cykafka._core.common.partition cimport partitions_from
@@ -97,7 +62,7 @@ cdef class Storage:
         cdef ck_batch_t *copy
         cdef bint pinned
         # In a forked child, do not copy: the messages belong to the parent.
-        if (held is NULL or held.rows is not NULL or held.cnt == 0
+        if (held is NULL or held.rows is not NULL
                 or held.generation != ck_runtime_generation):
             return True
         ck_batch_ref(held)

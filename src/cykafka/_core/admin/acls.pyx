@@ -1,39 +1,7 @@
 """Requests about access control lists."""
 from cykafka._core.admin.request cimport Request, c_text, outcome_of, text_or_none
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t, rd_kafka_t
-from cykafka._core.clib.librdkafka_admin cimport (
-    RD_KAFKA_ADMIN_OP_CREATEACLS,
-    RD_KAFKA_ADMIN_OP_DELETEACLS,
-    RD_KAFKA_ADMIN_OP_DESCRIBEACLS,
-    rd_kafka_AclBindingFilter_new,
-    rd_kafka_AclBinding_destroy,
-    rd_kafka_AclBinding_host,
-    rd_kafka_AclBinding_name,
-    rd_kafka_AclBinding_new,
-    rd_kafka_AclBinding_operation,
-    rd_kafka_AclBinding_permission_type,
-    rd_kafka_AclBinding_principal,
-    rd_kafka_AclBinding_resource_pattern_type,
-    rd_kafka_AclBinding_restype,
-    rd_kafka_AclBinding_t,
-    rd_kafka_AclOperation_t,
-    rd_kafka_AclPermissionType_t,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_CreateAcls,
-    rd_kafka_CreateAcls_result_acls,
-    rd_kafka_DeleteAcls,
-    rd_kafka_DeleteAcls_result_response_error,
-    rd_kafka_DeleteAcls_result_response_matching_acls,
-    rd_kafka_DeleteAcls_result_response_t,
-    rd_kafka_DeleteAcls_result_responses,
-    rd_kafka_DescribeAcls,
-    rd_kafka_DescribeAcls_result_acls,
-    rd_kafka_ResourcePatternType_t,
-    rd_kafka_ResourceType_t,
-    rd_kafka_acl_result_error,
-    rd_kafka_acl_result_t,
-    rd_kafka_event_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 
 from cykafka._core.model.acl import AclBinding
 

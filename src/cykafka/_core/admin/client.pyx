@@ -7,19 +7,9 @@ from libc.stdint cimport int64_t
 
 from cykafka._core.admin.in_flight cimport InFlightRequests
 from cykafka._core.admin.request cimport Request, c_text, text_or_none
-from cykafka._core.clib.csrc cimport (
-    CK_CALL_GROUPS,
-    ck_call_leave,
-    ck_call_t,
-    ck_callback_poll,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_PRODUCER,
-    rd_kafka_outq_len,
-    rd_kafka_t,
-)
-from cykafka._core.clib.librdkafka_admin cimport rd_kafka_group_info, rd_kafka_group_list
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.requests cimport copied, new_call

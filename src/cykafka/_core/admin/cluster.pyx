@@ -10,40 +10,8 @@ from cykafka._core.admin.request cimport (
     outcome_of,
     text_or_none,
 )
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t, rd_kafka_t
-from cykafka._core.clib.librdkafka_admin cimport (
-    RD_KAFKA_ADMIN_OP_ALTERUSERSCRAMCREDENTIALS,
-    RD_KAFKA_ADMIN_OP_DESCRIBECLUSTER,
-    RD_KAFKA_ADMIN_OP_DESCRIBEUSERSCRAMCREDENTIALS,
-    rd_kafka_AclOperation_t,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_AlterUserScramCredentials,
-    rd_kafka_AlterUserScramCredentials_result_response_error,
-    rd_kafka_AlterUserScramCredentials_result_response_t,
-    rd_kafka_AlterUserScramCredentials_result_response_user,
-    rd_kafka_AlterUserScramCredentials_result_responses,
-    rd_kafka_DescribeCluster,
-    rd_kafka_DescribeCluster_result_authorized_operations,
-    rd_kafka_DescribeCluster_result_cluster_id,
-    rd_kafka_DescribeCluster_result_controller,
-    rd_kafka_DescribeCluster_result_nodes,
-    rd_kafka_DescribeUserScramCredentials,
-    rd_kafka_DescribeUserScramCredentials_result_descriptions,
-    rd_kafka_Node_t,
-    rd_kafka_ScramCredentialInfo_iterations,
-    rd_kafka_ScramCredentialInfo_mechanism,
-    rd_kafka_ScramMechanism_t,
-    rd_kafka_UserScramCredentialAlteration_destroy,
-    rd_kafka_UserScramCredentialAlteration_t,
-    rd_kafka_UserScramCredentialDeletion_new,
-    rd_kafka_UserScramCredentialUpsertion_new,
-    rd_kafka_UserScramCredentialsDescription_error,
-    rd_kafka_UserScramCredentialsDescription_scramcredentialinfo,
-    rd_kafka_UserScramCredentialsDescription_scramcredentialinfo_count,
-    rd_kafka_UserScramCredentialsDescription_t,
-    rd_kafka_UserScramCredentialsDescription_user,
-    rd_kafka_event_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.common.arguments cimport check_value_size, int_argument
 
 from cykafka._core.model.scram import (

@@ -1,45 +1,7 @@
 """Requests about the configuration of topics, brokers and groups."""
 from cykafka._core.admin.request cimport Request, c_text, text_or_none
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_error_t,
-    rd_kafka_queue_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-)
-from cykafka._core.clib.librdkafka_admin cimport (
-    RD_KAFKA_ADMIN_OP_ALTERCONFIGS,
-    RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS,
-    RD_KAFKA_ADMIN_OP_INCREMENTALALTERCONFIGS,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_AlterConfigOpType_t,
-    rd_kafka_AlterConfigs,
-    rd_kafka_AlterConfigs_result_resources,
-    rd_kafka_ConfigEntry_is_default,
-    rd_kafka_ConfigEntry_is_read_only,
-    rd_kafka_ConfigEntry_is_sensitive,
-    rd_kafka_ConfigEntry_is_synonym,
-    rd_kafka_ConfigEntry_name,
-    rd_kafka_ConfigEntry_source,
-    rd_kafka_ConfigEntry_synonyms,
-    rd_kafka_ConfigEntry_t,
-    rd_kafka_ConfigEntry_value,
-    rd_kafka_ConfigResource_add_incremental_config,
-    rd_kafka_ConfigResource_configs,
-    rd_kafka_ConfigResource_destroy,
-    rd_kafka_ConfigResource_error,
-    rd_kafka_ConfigResource_error_string,
-    rd_kafka_ConfigResource_name,
-    rd_kafka_ConfigResource_new,
-    rd_kafka_ConfigResource_set_config,
-    rd_kafka_ConfigResource_t,
-    rd_kafka_ConfigResource_type,
-    rd_kafka_DescribeConfigs,
-    rd_kafka_DescribeConfigs_result_resources,
-    rd_kafka_IncrementalAlterConfigs,
-    rd_kafka_IncrementalAlterConfigs_result_resources,
-    rd_kafka_ResourceType_t,
-    rd_kafka_event_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.common.errors cimport error_from, take_error
 
 from cykafka._core.model.config import AlterConfigOpType, ConfigEntry, ConfigResource

@@ -10,41 +10,9 @@ from concurrent.futures import Future
 cimport cython
 
 from cykafka._core.admin.request cimport Request, choose_options, new_options, options_t
-from cykafka._core.clib.csrc cimport (
-    ck_callback_poll,
-    ck_pipe_t,
-    ck_pipe_writer,
-    ck_queue_t,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
-    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
-    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
-    RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH,
-    RD_KAFKA_RESP_ERR__DESTROY,
-    RD_KAFKA_RESP_ERR__NOENT,
-    RD_KAFKA_RESP_ERR__TIMED_OUT,
-    rd_kafka_metadata,
-    rd_kafka_metadata_destroy,
-    rd_kafka_metadata_t,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_io_event_enable,
-    rd_kafka_queue_new,
-    rd_kafka_queue_yield,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-)
-from cykafka._core.clib.librdkafka_admin cimport (
-    rd_kafka_AdminOptions_destroy,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_event_destroy,
-    rd_kafka_event_error,
-    rd_kafka_event_error_string,
-    rd_kafka_event_opaque,
-    rd_kafka_event_t,
-    rd_kafka_queue_poll,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport NOT_AGAIN, Role
 from cykafka._core.common.arguments cimport NOW

@@ -1,41 +1,7 @@
 """Requests about partitions: their offsets, records and leaders."""
 from cykafka._core.admin.request cimport Request, outcome_of
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_RESP_ERR__TRANSPORT,
-    rd_kafka_queue_t,
-    rd_kafka_t,
-    rd_kafka_topic_partition_get_leader_epoch,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
-from cykafka._core.clib.librdkafka_admin cimport (
-    RD_KAFKA_ADMIN_OP_DELETERECORDS,
-    RD_KAFKA_ADMIN_OP_ELECTLEADERS,
-    RD_KAFKA_ADMIN_OP_LISTOFFSETS,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_DeleteRecords,
-    rd_kafka_DeleteRecords_destroy,
-    rd_kafka_DeleteRecords_new,
-    rd_kafka_DeleteRecords_result_offsets,
-    rd_kafka_DeleteRecords_t,
-    rd_kafka_ElectLeaders,
-    rd_kafka_ElectLeaders_destroy,
-    rd_kafka_ElectLeaders_new,
-    rd_kafka_ElectLeaders_result_partitions,
-    rd_kafka_ElectLeaders_t,
-    rd_kafka_ElectionType_t,
-    rd_kafka_ListOffsets,
-    rd_kafka_ListOffsetsResultInfo_t,
-    rd_kafka_ListOffsetsResultInfo_timestamp,
-    rd_kafka_ListOffsetsResultInfo_topic_partition,
-    rd_kafka_ListOffsets_result_infos,
-    rd_kafka_event_t,
-    rd_kafka_topic_partition_result_error,
-    rd_kafka_topic_partition_result_partition,
-    rd_kafka_topic_partition_result_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.common.errors cimport error_from
 from cykafka._core.common.partition cimport partition_from, partitions_to
 

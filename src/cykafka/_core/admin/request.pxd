@@ -1,11 +1,5 @@
-from cykafka._core.clib.librdkafka cimport rd_kafka_error_t, rd_kafka_queue_t, rd_kafka_t
-from cykafka._core.clib.librdkafka_admin cimport (
-    rd_kafka_AclOperation_t,
-    rd_kafka_AdminOptions_t,
-    rd_kafka_Node_t,
-    rd_kafka_admin_op_t,
-    rd_kafka_event_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 
 cdef enum:
     # Kafka has fewer group states and group types.

@@ -6,38 +6,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strncpy
 
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
-    RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
-    RD_KAFKA_RESP_ERR_NOT_COORDINATOR,
-    RD_KAFKA_RESP_ERR__BAD_MSG,
-    rd_kafka_error_code,
-    rd_kafka_error_destroy,
-    rd_kafka_error_is_fatal,
-    rd_kafka_error_string,
-    rd_kafka_resp_err_t,
-)
-from cykafka._core.clib.librdkafka_admin cimport (
-    rd_kafka_AdminOptions_destroy,
-    rd_kafka_AdminOptions_new,
-    rd_kafka_AdminOptions_set_broker,
-    rd_kafka_AdminOptions_set_include_authorized_operations,
-    rd_kafka_AdminOptions_set_isolation_level,
-    rd_kafka_AdminOptions_set_match_consumer_group_states,
-    rd_kafka_AdminOptions_set_match_consumer_group_types,
-    rd_kafka_AdminOptions_set_opaque,
-    rd_kafka_AdminOptions_set_operation_timeout,
-    rd_kafka_AdminOptions_set_request_timeout,
-    rd_kafka_AdminOptions_set_require_stable_offsets,
-    rd_kafka_AdminOptions_set_validate_only,
-    rd_kafka_IsolationLevel_t,
-    rd_kafka_Node_host,
-    rd_kafka_Node_id,
-    rd_kafka_Node_port,
-    rd_kafka_Node_rack,
-    rd_kafka_consumer_group_state_t,
-    rd_kafka_consumer_group_type_t,
-)
+from cykafka._core.clib.librdkafka cimport *
+from cykafka._core.clib.librdkafka_admin cimport *
 from cykafka._core.common.arguments cimport (
     MAX_REQUEST_MS,
     MAX_TEXT,

@@ -1,6 +1,6 @@
 from libc.stddef cimport ptrdiff_t
 
-from cykafka._core.clib.csrc cimport ck_batch_t
+from cykafka._core.clib.csrc cimport *
 
 cdef class ArrowExport:
     # Return the batch and set its current rows: cnt messages, step apart, beginning at start. The

@@ -15,22 +15,7 @@ from libc.errno cimport EOVERFLOW
 from libc.stddef cimport ptrdiff_t
 from libc.stdlib cimport calloc, free
 
-from cykafka._core.clib.csrc cimport (
-    ArrowArray,
-    ArrowArrayStream,
-    ArrowSchema,
-    CK_ARROW_HEADERS,
-    CK_ARROW_MAX_BYTES,
-    CK_ARROW_NAME__CNT,
-    ck_arrow_build,
-    ck_arrow_name,
-    ck_arrow_name_t,
-    ck_arrow_schema,
-    ck_arrow_stream,
-    ck_batch_ref,
-    ck_batch_t,
-    ck_batch_unref,
-)
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport plain_str
 
 _NAMES = {ck_arrow_name(<ck_arrow_name_t>i).decode(): i for i in range(CK_ARROW_NAME__CNT)}

@@ -4,13 +4,8 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_bytes_t, ck_column_get, ck_column_t
-from cykafka._core.clib.librdkafka cimport (
-    partitioner_t,
-    rd_kafka_msg_partitioner_consistent,
-    rd_kafka_msg_partitioner_fnv1a,
-    rd_kafka_msg_partitioner_murmur2,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 
 
 def key_partitions(data, str partitioner not None, int32_t partition_count):

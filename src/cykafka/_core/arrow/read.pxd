@@ -1,13 +1,4 @@
-from cykafka._core.clib.csrc cimport (
-    ArrowArray,
-    ArrowSchema,
-    ck_arrow_problem_t,
-    ck_arrow_result_t,
-    ck_arrow_view_t,
-    ck_column_t,
-    ck_headers_t,
-    ck_numbers_t,
-)
+from cykafka._core.clib.csrc cimport *
 
 cdef class ArrowData:
     cdef ArrowSchema _schema

@@ -8,25 +8,7 @@ from libc.stdint cimport SIZE_MAX, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from cykafka._core.clib.csrc cimport (
-    ArrowArrayStream,
-    CK_ARROW_BROKEN,
-    CK_ARROW_TYPE,
-    CK_ARROW_WIDEN,
-    CK_COLUMN_POINTERS,
-    ck_arrow_column,
-    ck_arrow_field,
-    ck_arrow_find,
-    ck_arrow_first_null,
-    ck_arrow_headers,
-    ck_arrow_numbers,
-    ck_arrow_root,
-    ck_arrow_widen,
-    ck_bytes_t,
-    ck_column_get,
-    ck_headers_pairs,
-    ck_numbers_get,
-)
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport plain_str, utf8
 
 # pyarrow's type names, by the format letters of the C data interface.

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_call_kind_t, ck_call_t
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.handle cimport Handle
 
 cdef class Call:

@@ -8,19 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from posix.unistd cimport usleep
 
-from cykafka._core.clib.csrc cimport (
-    CK_CALL_FLUSH,
-    CK_CALL_METADATA,
-    CK_CALL_SEEK,
-    ck_call_leave,
-    ck_call_now,
-    ck_call_wait,
-    ck_callback_serve,
-    ck_pipe_notify,
-    ck_pipe_ref,
-    ck_runtime_generation,
-    ck_runtime_now_ms,
-)
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.requests cimport cluster_of, name_topic, new_call

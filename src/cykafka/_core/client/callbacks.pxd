@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from cykafka._core.clib.csrc cimport ck_event_t, ck_notice_t, ck_queue_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.client.role cimport Role
 

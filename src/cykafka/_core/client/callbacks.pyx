@@ -11,46 +11,8 @@ from cpython.ref cimport PyObject, Py_XDECREF
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport (
-    CK_EVENT_DELIVERY,
-    CK_EVENT_ERROR,
-    CK_EVENT_LOG,
-    CK_EVENT_REPORT,
-    CK_EVENT_STATS,
-    CK_EVENT_THROTTLE,
-    CK_SLOT_INFLIGHT,
-    CK_SLOT_TOKENS,
-    PyThread_get_thread_ident,
-    ck_callback_error,
-    ck_callback_log,
-    ck_callback_print,
-    ck_callback_stats,
-    ck_callback_throttle,
-    ck_delivery_of_event,
-    ck_event_destroy,
-    ck_event_kind_t,
-    ck_event_t,
-    ck_inflight_destroy,
-    ck_inflight_t,
-    ck_notice_t,
-    ck_queue_attach,
-    ck_queue_attached,
-    ck_queue_destroy,
-    ck_queue_is_empty,
-    ck_queue_is_last,
-    ck_queue_length,
-    ck_queue_pop,
-    ck_queue_t,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_conf_set_error_cb,
-    rd_kafka_conf_set_log_cb,
-    rd_kafka_conf_set_opaque,
-    rd_kafka_conf_set_stats_cb,
-    rd_kafka_conf_set_throttle_cb,
-    rd_kafka_conf_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.client.role cimport Role
 from cykafka._core.common.arguments cimport NOW, SLICE, slice_left

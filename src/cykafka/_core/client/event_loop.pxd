@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from cykafka._core.clib.csrc cimport ck_pipe_t
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.handle cimport Handle
 
 cdef class Watch:

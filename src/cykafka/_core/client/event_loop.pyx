@@ -5,24 +5,13 @@ loop that reads the pipe serves the queue. A queue has one such pipe, so a clien
 loop at a time. When that loop is closed, another loop may use the client.
 """
 import weakref
-from asyncio import get_running_loop
 
 cimport cython
 
 from cpython.exc cimport PyErr_SetFromErrno
 
-from cykafka._core.clib.csrc cimport (
-    PyThread_get_thread_ident,
-    ck_pipe_empty,
-    ck_pipe_new,
-    ck_pipe_notify,
-    ck_pipe_reader,
-    ck_pipe_t,
-    ck_pipe_unref,
-    ck_pipe_writer,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_io_event_enable
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN
 
@@ -65,6 +54,8 @@ cdef class Watch:
         if (loop is not None and self._claimed_by == PyThread_get_thread_ident()
                 and loop.is_running()):
             return loop
+        from asyncio import get_running_loop  # not at the top: only asyncio's clients need it
+
         loop = get_running_loop()
         self.claim(loop)
         return loop

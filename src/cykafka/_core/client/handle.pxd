@@ -1,18 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from cykafka._core.clib.csrc cimport (
-    ck_call_t,
-    ck_condition_t,
-    ck_loans_t,
-    ck_queue_t,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_conf_t,
-    rd_kafka_queue_t,
-    rd_kafka_share_t,
-    rd_kafka_t,
-    rd_kafka_type_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.callbacks cimport Callbacks
 from cykafka._core.client.role cimport Role
 

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport Role
 

@@ -5,21 +5,8 @@ from cpython.exc cimport PyErr_CheckSignals
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport (
-    ck_end_serve,
-    ck_pipe_t,
-    ck_pipe_writer,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE,
-    rd_kafka_consumer_closed,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_io_event_enable,
-    rd_kafka_queue_t,
-    rd_kafka_share_t,
-    rd_kafka_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport Role

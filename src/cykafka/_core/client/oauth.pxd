@@ -1,5 +1,5 @@
-from cykafka._core.clib.csrc cimport ck_queue_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 
 cdef class TokenSource:
     cdef object _callback

@@ -9,21 +9,9 @@ import threading
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from cykafka._core.clib.csrc cimport (
-    CK_SLOT_TOKENS,
-    ck_callback_on_background,
-    ck_queue_attach,
-    ck_queue_attached,
-)
+from cykafka._core.clib.csrc cimport *
 cimport cykafka._core.clib.csrc as runtime
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED,
-    rd_kafka_conf_enable_sasl_queue,
-    rd_kafka_conf_set_oauthbearer_token_refresh_cb,
-    rd_kafka_oauthbearer_set_token,
-    rd_kafka_oauthbearer_set_token_failure,
-    rd_kafka_resp_err_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 
 from cykafka._core.common.arguments cimport hidden_utf8
 

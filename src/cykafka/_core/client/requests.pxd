@@ -1,4 +1,4 @@
-from cykafka._core.clib.csrc cimport ck_call_kind_t, ck_call_t
+from cykafka._core.clib.csrc cimport *
 
 cdef ck_call_t *new_call(ck_call_kind_t kind) except NULL
 cdef int name_topic(ck_call_t *call, object topic) except -1

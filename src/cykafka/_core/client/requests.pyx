@@ -1,7 +1,7 @@
 """Convert arguments and responses of calls to the brokers (csrc/ck_call)."""
 from libc.string cimport strdup
 
-from cykafka._core.clib.csrc cimport ck_call_kind_t, ck_call_new, ck_call_t
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport hidden_utf8, plain_str, str_argument
 from cykafka._core.common.errors cimport check_doing
 from cykafka._core.common.metadata cimport metadata_from

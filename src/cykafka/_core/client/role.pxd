@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_event_t, ck_queue_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_t, rd_kafka_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 
 # When an event loop serves again: when librdkafka signals an event, at once, or a little later
 # because a thread is serving.

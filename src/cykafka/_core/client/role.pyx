@@ -2,8 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport PyThread_get_thread_ident, ck_event_t, ck_queue_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_queue_get_main, rd_kafka_queue_t, rd_kafka_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 
 
 @cython.no_gc_clear

@@ -4,7 +4,7 @@ from cpython.number cimport PyNumber_Index
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_FromObject
 from libc.math cimport ceil
 
-from cykafka._core.clib.csrc cimport ck_runtime_now_ms
+from cykafka._core.clib.csrc cimport *
 
 
 cdef int64_t timeout_ms(object timeout, str argument) except? -2:

@@ -1,4 +1,4 @@
-from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_t
+from cykafka._core.clib.librdkafka cimport *
 
 cdef dict merged_config(tuple args, dict kwargs, str cls)
 cdef int set_default(dict config, str key, value) except -1

@@ -8,32 +8,7 @@ from libc.stdio cimport FILE, fclose
 from libc.stdlib cimport free, malloc
 from posix.stdio cimport open_memstream
 
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_CERT_CA,
-    RD_KAFKA_CERT_ENC_DER,
-    RD_KAFKA_CERT_ENC_PEM,
-    RD_KAFKA_CERT_ENC_PKCS12,
-    RD_KAFKA_CERT_PRIVATE_KEY,
-    RD_KAFKA_CERT_PUBLIC_KEY,
-    RD_KAFKA_CONF_OK,
-    RD_KAFKA_CONF_UNKNOWN,
-    RD_KAFKA_RESP_ERR__INVALID_ARG,
-    rd_kafka_cert_enc_t,
-    rd_kafka_cert_type_t,
-    rd_kafka_conf,
-    rd_kafka_conf_destroy,
-    rd_kafka_conf_get,
-    rd_kafka_conf_new,
-    rd_kafka_conf_properties_show,
-    rd_kafka_conf_res_t,
-    rd_kafka_conf_set,
-    rd_kafka_conf_set_ssl_cert,
-    rd_kafka_default_topic_conf_dup,
-    rd_kafka_t,
-    rd_kafka_topic_conf_destroy,
-    rd_kafka_topic_conf_get,
-    rd_kafka_topic_conf_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport MAX_TEXT, check_value_size, hidden_utf8, plain_str
 
 from cykafka._core.common.errors import KafkaError, KafkaException

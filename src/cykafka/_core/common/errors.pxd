@@ -1,7 +1,6 @@
-from cykafka._core.clib.librdkafka cimport rd_kafka_error_t, rd_kafka_resp_err_t
+from cykafka._core.clib.librdkafka cimport *
 
 cdef object error_from(rd_kafka_resp_err_t err, const char *words)
-cdef int check_err(rd_kafka_resp_err_t err) except -1
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1
 cdef object take_error(rd_kafka_error_t *error)
 cdef int check_error(rd_kafka_error_t *error) except -1

@@ -4,21 +4,7 @@ from operator import index
 
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR__FATAL,
-    rd_kafka_err2name,
-    rd_kafka_err2str,
-    rd_kafka_err_desc,
-    rd_kafka_error_code,
-    rd_kafka_error_destroy,
-    rd_kafka_error_is_fatal,
-    rd_kafka_error_is_retriable,
-    rd_kafka_error_string,
-    rd_kafka_error_t,
-    rd_kafka_error_txn_requires_abort,
-    rd_kafka_get_err_descs,
-    rd_kafka_resp_err_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 
 from cykafka._core.common.naming import public
 
@@ -185,15 +171,9 @@ cdef object error_from(rd_kafka_resp_err_t err, const char *words):
                       err == RD_KAFKA_RESP_ERR__FATAL)
 
 
-cdef int check_err(rd_kafka_resp_err_t err) except -1:
-    """Raise a KafkaException unless err is NO_ERROR."""
-    if err:
-        raise KafkaException(KafkaError(<int>err))
-    return 0
-
-
 cdef int check_doing(rd_kafka_resp_err_t err, str doing) except -1:
-    """Like check_err(), with a text that begins with `doing`, the action that failed."""
+    """Raise a KafkaException unless err is NO_ERROR. Its text begins with `doing`, the action that
+    failed."""
     if err:
         raise KafkaException(KafkaError(<int>err, f"{doing}: {KafkaError(<int>err).str()}",
                                         err == RD_KAFKA_RESP_ERR__FATAL))

@@ -13,28 +13,9 @@ from libc.stdint cimport (
     uint64_t,
 )
 
-from cykafka._core.clib.csrc cimport (
-    CK_KIND_CALL,
-    CK_KIND_DELIVERY,
-    CK_KIND_EVENT,
-    CK_KIND_FETCHED,
-    CK_KIND_HANDLE,
-    CK_KIND_TOPIC,
-    ck_murmur2,
-    ck_runtime_alive,
-    ck_runtime_is_patched,
-    ck_runtime_librdkafka,
-    ck_runtime_version,
-)
+from cykafka._core.clib.csrc cimport *
 cimport cykafka._core.clib.csrc as runtime
-from cykafka._core.clib.librdkafka cimport (
-    partitioner_t,
-    rd_kafka_msg_partitioner_consistent,
-    rd_kafka_msg_partitioner_fnv1a,
-    rd_kafka_msg_partitioner_murmur2,
-    rd_kafka_version,
-    rd_kafka_version_str,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport int_argument
 
 from cykafka._core.common.naming import public

@@ -1,8 +1,8 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from cykafka._core.clib.csrc cimport ck_inflight_t, ck_msgref_t, ck_report_t, ck_row_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_headers_t, rd_kafka_message_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 
 # A record in flight with a callback: the data for the callback's Message. It has half the size of
 # a Message, because there may be 100,000 in flight, and each has left the processor's cache when

@@ -9,33 +9,9 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memchr
 
-from cykafka._core.clib.csrc cimport (
-    ck_bytes_t,
-    ck_inflight_give,
-    ck_inflight_take,
-    ck_msgref_drop,
-    ck_msgref_take_headers,
-    ck_pack_cnt,
-    ck_pack_next,
-)
+from cykafka._core.clib.csrc cimport *
 cimport cykafka._core.clib.csrc as runtime
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_PARTITION_UA,
-    RD_KAFKA_TIMESTAMP_CREATE_TIME,
-    RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME,
-    RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
-    rd_kafka_header_add,
-    rd_kafka_header_cnt,
-    rd_kafka_header_get_all,
-    rd_kafka_headers_destroy,
-    rd_kafka_headers_new,
-    rd_kafka_message_errstr,
-    rd_kafka_message_leader_epoch,
-    rd_kafka_message_timestamp,
-    rd_kafka_resp_err_t,
-    rd_kafka_timestamp_type_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport utf8
 from cykafka._core.common.errors cimport check_doing, error_from
 

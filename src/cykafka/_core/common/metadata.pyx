@@ -1,9 +1,5 @@
 """The result of list_topics(): a cluster's brokers, topics and partitions."""
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_metadata_partition_t,
-    rd_kafka_metadata_t,
-    rd_kafka_metadata_topic_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.errors cimport error_from
 
 from cykafka._core.common.naming import public

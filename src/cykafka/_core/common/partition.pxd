@@ -1,9 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 
 cdef class TopicPartition:
     cdef readonly str topic

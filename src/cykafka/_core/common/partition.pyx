@@ -4,18 +4,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_BEGINNING,
-    RD_KAFKA_OFFSET_END,
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_OFFSET_STORED,
-    RD_KAFKA_PARTITION_UA,
-    rd_kafka_topic_partition_get_leader_epoch,
-    rd_kafka_topic_partition_list_add,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_new,
-    rd_kafka_topic_partition_set_leader_epoch,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport (
     MAX_TEXT,
     check_count,

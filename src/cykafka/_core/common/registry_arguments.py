@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
 from typing import Any
 
 __all__ = ["check_encoding", "check_registry"]
@@ -53,6 +52,8 @@ def check_encoding(
                 raise TypeError(f"{name}: needs registry=, a client, such as {_EXAMPLE}")
         return
     check_registry(registry, "encode_table")
+    from inspect import iscoroutinefunction  # not at the top: the import takes 15 ms
+
     if not awaits and iscoroutinefunction(registry.encode_table):
         raise TypeError(
             f"registry: {type(registry).__name__} is for asyncio: pass a SchemaRegistryClient, or "

@@ -1,11 +1,7 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_msgref_t
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_message_t,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 
 cdef class Backlog:

@@ -12,36 +12,8 @@ from libc.stdint cimport int64_t
 from libc.string cimport strcmp
 
 from cykafka._core.batch cimport Storage, detach_all
-from cykafka._core.clib.csrc cimport (
-    ck_batch_accept,
-    ck_batch_clear,
-    ck_batch_compact,
-    ck_batch_destroy,
-    ck_batch_drop,
-    ck_batch_first_offset,
-    ck_batch_hold,
-    ck_batch_move,
-    ck_batch_new,
-    ck_batch_positions,
-    ck_batch_reserve,
-    ck_batch_store_positions,
-    ck_batch_t,
-    ck_msgref_is_free,
-    ck_msgref_new,
-    ck_msgref_return,
-    ck_msgref_t,
-    ck_msgref_unref,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_message_destroy,
-    rd_kafka_message_t,
-    rd_kafka_queue_yield,
-    rd_kafka_t,
-    rd_kafka_topic_name,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 
 

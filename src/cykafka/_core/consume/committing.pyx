@@ -1,28 +1,8 @@
 """Commit: a commit whose response an event loop awaits."""
 cimport cython
 
-from cykafka._core.clib.csrc cimport (
-    ck_commit_result_t,
-    ck_callback_commit_result,
-    ck_loans_add,
-    ck_loans_pin,
-    ck_loans_sub,
-    ck_loans_t,
-    ck_loans_unpin,
-    ck_pipe_writer,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_commit_queue,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_io_event_enable,
-    rd_kafka_queue_new,
-    rd_kafka_queue_poll_callback,
-    rd_kafka_queue_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.common.errors cimport check_doing

@@ -12,45 +12,8 @@ cimport cython
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 from cykafka._core.batch cimport MessageBatch
-from cykafka._core.clib.csrc cimport (
-    ck_assign,
-    ck_callback_consume,
-    ck_incremental_assign,
-    ck_queue_is_empty,
-    ck_runtime_generation,
-    ck_runtime_now_ms,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_CONSUMER,
-    RD_KAFKA_OFFSET_BEGINNING,
-    RD_KAFKA_OFFSET_END,
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_OFFSET_TAIL_BASE,
-    RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__PARTITION_EOF,
-    RD_KAFKA_RESP_ERR__STATE,
-    RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-    rd_kafka_conf_destroy,
-    rd_kafka_consumer_group_metadata,
-    rd_kafka_consumer_group_metadata_destroy,
-    rd_kafka_consumer_group_metadata_t,
-    rd_kafka_consumer_group_metadata_write,
-    rd_kafka_consumer_poll,
-    rd_kafka_error_t,
-    rd_kafka_incremental_unassign,
-    rd_kafka_mem_free,
-    rd_kafka_memberid,
-    rd_kafka_message_t,
-    rd_kafka_pause_partitions,
-    rd_kafka_resp_err_t,
-    rd_kafka_resume_partitions,
-    rd_kafka_subscribe,
-    rd_kafka_subscription,
-    rd_kafka_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_unsubscribe,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport idle, run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (

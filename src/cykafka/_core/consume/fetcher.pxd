@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
 
 from cykafka._core.batch cimport MessageBatch
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_ranges_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_message_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.message cimport Message
 from cykafka._core.consume.backlog cimport Backlog

@@ -10,33 +10,8 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from cykafka._core.batch cimport MessageBatch, batch_from
-from cykafka._core.clib.csrc cimport (
-    PyGC_Disable,
-    PyGC_Enable,
-    ck_batch_accept,
-    ck_batch_accept_into,
-    ck_batch_compact,
-    ck_batch_fill,
-    ck_batch_find_error,
-    ck_batch_move,
-    ck_batch_release,
-    ck_batch_reserve,
-    ck_batch_store_offsets,
-    ck_batch_t,
-    ck_msgref_put,
-    ck_msgref_t,
-    ck_ranges_catch_up,
-    ck_ranges_sift,
-    ck_ranges_step,
-    ck_ranges_t,
-    ck_runtime_generation,
-    ck_runtime_now_ms,
-)
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_message_destroy,
-    rd_kafka_message_detach_headers,
-    rd_kafka_message_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport SLICE
 from cykafka._core.common.message cimport Message, message_from

@@ -3,19 +3,8 @@ from collections import namedtuple
 
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport CK_CALL_ENDS, CK_CALL_METADATA, ck_runtime_now_ms
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
-    RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
-    RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
-    RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH,
-    RD_KAFKA_RESP_ERR__NOENT,
-    RD_KAFKA_RESP_ERR__TRANSPORT,
-    rd_kafka_error_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call, new_step
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.requests cimport copied

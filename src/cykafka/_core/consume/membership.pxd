@@ -1,8 +1,4 @@
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_conf_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.leaving cimport Member
 from cykafka._core.consume.backlog cimport Backlog

@@ -5,50 +5,8 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport strcmp
 
-from cykafka._core.clib.csrc cimport (
-    CK_EVENT_COMMIT,
-    CK_SLOT_CLIENT,
-    ck_callback_commit,
-    ck_callback_inside,
-    ck_event_destroy,
-    ck_event_t,
-    ck_notice_t,
-    ck_queue_attach,
-    ck_queue_attached,
-    ck_queue_t,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST,
-    RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
-    RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS,
-    rd_kafka_assign,
-    rd_kafka_assignment,
-    rd_kafka_assignment_lost,
-    rd_kafka_conf_set_offset_commit_cb,
-    rd_kafka_conf_set_rebalance_cb,
-    rd_kafka_conf_t,
-    rd_kafka_consumer_close_queue,
-    rd_kafka_error_destroy,
-    rd_kafka_error_t,
-    rd_kafka_incremental_assign,
-    rd_kafka_incremental_unassign,
-    rd_kafka_poll_set_consumer,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_get_consumer,
-    rd_kafka_queue_new,
-    rd_kafka_queue_t,
-    rd_kafka_rebalance_protocol,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-    rd_kafka_topic_partition_list_add,
-    rd_kafka_topic_partition_list_copy,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_find,
-    rd_kafka_topic_partition_list_new,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_partition_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.leaving cimport Member
 from cykafka._core.common.errors cimport chain, check_doing, check_error, error_from, take_error

@@ -1,12 +1,7 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_call_kind_t
-from cykafka._core.clib.librdkafka cimport (
-    rd_kafka_error_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.consume.backlog cimport Backlog
 

@@ -3,37 +3,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t
 
 from cykafka._core.batch cimport MessageBatch
-from cykafka._core.clib.csrc cimport (
-    CK_CALL_COMMITTED,
-    CK_CALL_SEEK,
-    CK_CALL_TIMES,
-    CK_CALL_WATERMARKS,
-    ck_commit_result_t,
-    ck_batch_t,
-    ck_call_kind_t,
-    ck_callback_commit_result,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__TIMED_OUT,
-    RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
-    rd_kafka_assignment,
-    rd_kafka_commit,
-    rd_kafka_commit_queue,
-    rd_kafka_consumer_closed,
-    rd_kafka_error_t,
-    rd_kafka_get_watermark_offsets,
-    rd_kafka_offsets_store,
-    rd_kafka_position,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_new,
-    rd_kafka_queue_poll_callback,
-    rd_kafka_queue_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call, new_step
 from cykafka._core.client.handle cimport Handle, closed_error
 from cykafka._core.client.requests cimport copied

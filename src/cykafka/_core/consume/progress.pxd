@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t
 
-from cykafka._core.clib.librdkafka cimport rd_kafka_message_t, rd_kafka_resp_err_t
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.consume.backlog cimport Backlog
 

@@ -7,13 +7,7 @@ consumer *gives up* such a partition: the block fails, and the consumer seeks ba
 """
 cimport cython
 
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_BEGINNING,
-    RD_KAFKA_RESP_ERR__RETRY,
-    rd_kafka_message_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_topic_name,
-)
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.config cimport property_of
 from cykafka._core.common.partition cimport TopicPartition

@@ -1,4 +1,4 @@
-from cykafka._core.clib.csrc cimport ck_ranges_t
+from cykafka._core.clib.csrc cimport *
 
 cdef class Ranges:
     cdef ck_ranges_t *_ptr

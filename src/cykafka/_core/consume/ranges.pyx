@@ -4,16 +4,7 @@ from collections import namedtuple
 cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 
-from cykafka._core.clib.csrc cimport (
-    ck_range_t,
-    ck_ranges_advance,
-    ck_ranges_destroy,
-    ck_ranges_find,
-    ck_ranges_new,
-    ck_ranges_set,
-    ck_ranges_sort,
-    ck_ranges_t,
-)
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport int_argument, plain_str, str_argument
 from cykafka._core.common.partition cimport c_name
 

@@ -27,35 +27,8 @@ from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from cykafka._core.batch cimport MessageBatch
-from cykafka._core.clib.csrc cimport (
-    CK_COLUMN_POINTERS,
-    CK_PACK_MESSAGES,
-    PyGC_Disable,
-    PyGC_Enable,
-    PyTypeObject,
-    Py_TYPE,
-    ck_batch_ref,
-    ck_batch_row,
-    ck_batch_t,
-    ck_batch_unref,
-    ck_bytes_t,
-    ck_civil_t,
-    ck_column_t,
-    ck_envelope_header,
-    ck_envelope_headers,
-    ck_envelope_t,
-    ck_headers_t,
-    ck_publish_t,
-    ck_row_t,
-    ck_runtime_generation,
-    ck_time_local,
-    ck_utf8_is_ascii,
-    ck_zone_t,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_PARTITION_UA,
-    RD_KAFKA_TIMESTAMP_NOT_AVAILABLE,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.common.arguments cimport int_argument, timeout_ms
 from cykafka._core.common.message cimport HeaderBlock, Message, message_from_row
 from cykafka._core.produce.columns cimport Columns, items_of

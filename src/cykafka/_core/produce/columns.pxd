@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_bytes_t, ck_column_t, ck_headers_t, ck_numbers_t
+from cykafka._core.clib.csrc cimport *
 
 # A held buffer. It must not move: its strides may point into it, as array.array's do.
 cdef struct held_t:

@@ -22,14 +22,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memset
 
 from cykafka._core.arrow.read cimport ArrowData, is_arrow
-from cykafka._core.clib.csrc cimport (
-    CK_COLUMN_CONSTANT,
-    CK_COLUMN_FIXED,
-    CK_COLUMN_NONE,
-    CK_COLUMN_PADDED,
-    CK_COLUMN_POINTERS,
-    ck_numbers_get,
-)
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport int_argument
 from cykafka._core.produce.pieces cimport Pieces
 

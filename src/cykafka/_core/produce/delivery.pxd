@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from cykafka._core.clib.csrc cimport ck_delivery_t, ck_event_t
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.handle cimport Handle
 
 cdef class Ledger:

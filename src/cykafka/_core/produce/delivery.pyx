@@ -13,35 +13,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 cimport cython
 from libc.stdlib cimport free, malloc
 
-from cykafka._core.clib.csrc cimport (
-    CK_DELIVERY_DONE,
-    CK_DELIVERY_NOTIFY,
-    CK_OUTCOME_IN_FLIGHT,
-    PyThread_get_thread_ident,
-    ck_callback_serve,
-    ck_delivery_cnt,
-    ck_delivery_drop,
-    ck_delivery_failed,
-    ck_delivery_is_done,
-    ck_delivery_keep,
-    ck_delivery_new,
-    ck_delivery_of_event,
-    ck_delivery_push_again,
-    ck_delivery_release,
-    ck_delivery_sleep,
-    ck_delivery_slots,
-    ck_delivery_taken,
-    ck_delivery_want,
-    ck_outcome_t,
-    ck_queue_add_unreported,
-    ck_runtime_generation,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_OFFSET_INVALID,
-    RD_KAFKA_PARTITION_UA,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.event_loop cimport watch_of
 from cykafka._core.client.handle cimport Handle, exiting
 from cykafka._core.common.arguments cimport NOW, deadline_after, slice_left, timeout_ms, utf8

@@ -10,12 +10,8 @@ from collections import deque
 
 cimport cython
 
-from cykafka._core.clib.csrc cimport ck_runtime_generation
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR__PURGE_INFLIGHT,
-    RD_KAFKA_RESP_ERR__PURGE_QUEUE,
-    RD_KAFKA_RESP_ERR__QUEUE_FULL,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.event_loop cimport Watch, watch_of
 from cykafka._core.common.message cimport Message
 from cykafka._core.produce.producer cimport Producer

@@ -1,4 +1,4 @@
-from cykafka._core.clib.csrc cimport ck_bytes_t
+from cykafka._core.clib.csrc cimport *
 
 cdef class Pieces:
     cdef ck_bytes_t *_items

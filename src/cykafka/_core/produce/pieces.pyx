@@ -6,7 +6,7 @@ from cpython.ref cimport Py_INCREF
 from cpython.slice cimport PySlice_GetIndicesEx
 from libc.stdlib cimport free, malloc
 
-from cykafka._core.clib.csrc cimport ck_split, ck_split_first
+from cykafka._core.clib.csrc cimport *
 
 
 @cython.final

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_record_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_error_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.publisher cimport Batch, Publisher
 from cykafka._core.produce.transaction cimport Transactions

@@ -17,45 +17,8 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport (
-    PyThread_get_thread_ident,
-    ck_callback_flush,
-    ck_callback_serve,
-    ck_event_destroy,
-    ck_event_t,
-    ck_notice_t,
-    ck_produce,
-    ck_publish_t,
-    ck_queue_length,
-    ck_queue_serving,
-    ck_queue_take_unreported,
-    ck_record_t,
-    ck_report_t,
-    ck_runtime_generation,
-    ck_serving_count,
-    ck_serving_enter,
-    ck_serving_leave,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_PARTITION_UA,
-    RD_KAFKA_PRODUCER,
-    RD_KAFKA_PURGE_F_INFLIGHT,
-    RD_KAFKA_PURGE_F_NON_BLOCKING,
-    RD_KAFKA_PURGE_F_QUEUE,
-    RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    rd_kafka_conf_destroy,
-    rd_kafka_error_code,
-    rd_kafka_error_destroy,
-    rd_kafka_error_t,
-    rd_kafka_headers_destroy,
-    rd_kafka_outq_len,
-    rd_kafka_purge,
-    rd_kafka_queue_length,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-    rd_kafka_topic_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (

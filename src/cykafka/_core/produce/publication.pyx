@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport CK_CALL_FLUSH, ck_runtime_generation
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.call cimport Call, new_step
 from cykafka._core.common.arguments cimport SLICE, deadline_after, slice_left, timeout_ms
 from cykafka._core.produce.producer cimport Producer

@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport ck_inflight_t, ck_headers_t, ck_publish_t, ck_report_t
-from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t, rd_kafka_topic_t
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport Role
 from cykafka._core.common.message cimport Message

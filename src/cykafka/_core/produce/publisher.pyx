@@ -4,54 +4,8 @@ cimport cython
 from libc.string cimport memcmp
 
 from cykafka._core.arrow.read cimport ArrowData
-from cykafka._core.clib.csrc cimport (
-    CK_DELIVERY_RELEASE,
-    CK_EVENT_REPORT,
-    CK_KIND_TOPIC,
-    CK_SLOT_INFLIGHT,
-    ck_bytes_t,
-    ck_callback_poll,
-    ck_callback_report,
-    ck_callback_serve,
-    ck_column_get,
-    ck_column_t,
-    ck_delivery_close,
-    ck_delivery_t,
-    ck_event_t,
-    ck_inflight_lost,
-    ck_inflight_new,
-    ck_publish,
-    ck_publish_t,
-    ck_queue_attach,
-    ck_queue_pop,
-    ck_queue_push,
-    ck_queue_serving,
-    ck_queue_t,
-    ck_report_t,
-    ck_runtime_count,
-    ck_runtime_generation,
-    ck_runtime_now_ms,
-    ck_serving_count,
-    ck_serving_interrupt,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_PURGE_F_INFLIGHT,
-    RD_KAFKA_PURGE_F_NON_BLOCKING,
-    RD_KAFKA_PURGE_F_QUEUE,
-    RD_KAFKA_RESP_ERR__DESTROY,
-    RD_KAFKA_RESP_ERR__QUEUE_FULL,
-    rd_kafka_conf_set_dr_msg_cb,
-    rd_kafka_conf_t,
-    rd_kafka_last_error,
-    rd_kafka_outq_len,
-    rd_kafka_purge,
-    rd_kafka_queue_length,
-    rd_kafka_resp_err_t,
-    rd_kafka_t,
-    rd_kafka_topic_destroy,
-    rd_kafka_topic_new,
-    rd_kafka_topic_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.callbacks cimport drop_event
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.role cimport AGAIN_LATER, AGAIN_SOON, NOT_AGAIN, Role

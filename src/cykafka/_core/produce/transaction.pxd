@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.librdkafka cimport rd_kafka_conf_t
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.produce.delivery cimport Delivery

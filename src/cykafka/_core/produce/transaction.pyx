@@ -7,35 +7,8 @@ callbacks and signal handlers. So an exception is never mistaken for the transac
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 cimport cython
 
-from cykafka._core.clib.csrc cimport (
-    CK_CALL_ABORT_TRANSACTION,
-    CK_CALL_COMMIT_TRANSACTION,
-    CK_CALL_INIT_TRANSACTIONS,
-    CK_CALL_SEND_OFFSETS,
-    PyThread_get_thread_ident,
-    ck_call_kind_t,
-    ck_call_wait,
-    ck_delivery_failed,
-    ck_event_destroy,
-    ck_event_t,
-    ck_queue_take_unreported,
-    ck_runtime_generation,
-    ck_runtime_now_ms,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR__CONFLICT,
-    RD_KAFKA_RESP_ERR__PREV_IN_PROGRESS,
-    RD_KAFKA_RESP_ERR__STATE,
-    rd_kafka_begin_transaction,
-    rd_kafka_conf_t,
-    rd_kafka_consumer_group_metadata_new,
-    rd_kafka_consumer_group_metadata_read,
-    rd_kafka_error_code,
-    rd_kafka_error_is_retriable,
-    rd_kafka_error_t,
-    rd_kafka_fatal_error,
-    rd_kafka_resp_err_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call, new_step, pause
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (

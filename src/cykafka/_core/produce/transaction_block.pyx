@@ -9,7 +9,7 @@ import logging
 cimport cython
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_runtime_generation, ck_runtime_now_ms
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.call cimport pause, run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport NOW, SLICE, deadline_after

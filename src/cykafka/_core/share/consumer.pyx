@@ -7,54 +7,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t
 from libc.stdlib cimport free, malloc
 
 from cykafka._core.batch cimport MessageBatch, empty_batch, fill_batch
-from cykafka._core.clib.csrc cimport (
-    CK_CALL_SHARE_COMMIT,
-    PyGC_Disable,
-    PyGC_Enable,
-    PyThread_get_thread_ident,
-    ck_batch_clear,
-    ck_batch_ref,
-    ck_batch_row,
-    ck_batch_t,
-    ck_batch_unref,
-    ck_call_keep,
-    ck_call_t,
-    ck_call_wait,
-    ck_row_t,
-    ck_runtime_generation,
-    ck_share_acknowledge,
-    ck_share_new,
-    ck_share_poll,
-    ck_share_take,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_CONSUMER,
-    RD_KAFKA_RESP_ERR__CONFLICT,
-    RD_KAFKA_RESP_ERR__INVALID_ARG,
-    RD_KAFKA_RESP_ERR__STATE,
-    RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE,
-    RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND,
-    RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION,
-    rd_kafka_conf_destroy,
-    rd_kafka_conf_t,
-    rd_kafka_error_t,
-    rd_kafka_message_delivery_count,
-    rd_kafka_message_detach_headers,
-    rd_kafka_message_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_share_acknowledge_offset,
-    rd_kafka_share_AcknowledgeType_t,
-    rd_kafka_share_commit_async,
-    rd_kafka_share_subscribe,
-    rd_kafka_share_subscription,
-    rd_kafka_share_unsubscribe,
-    rd_kafka_t,
-    rd_kafka_topic_name,
-    rd_kafka_topic_partition_list_destroy,
-    rd_kafka_topic_partition_list_t,
-    rd_kafka_topic_t,
-    rd_kafka_type_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call, new_step, run
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.common.arguments cimport (

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from cykafka._core.clib.csrc cimport ck_batch_t, ck_call_t, ck_notice_t
+from cykafka._core.clib.csrc cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.leaving cimport Member
 

@@ -12,31 +12,8 @@ from libc.string cimport memcpy
 from posix.unistd cimport usleep
 
 from cykafka._core.batch cimport detach_all
-from cykafka._core.clib.csrc cimport (
-    CK_EVENT_ACKNOWLEDGED,
-    PyThread_get_thread_ident,
-    ck_batch_destroy,
-    ck_batch_new,
-    ck_batch_t,
-    ck_call_keep,
-    ck_call_leave,
-    ck_call_t,
-    ck_call_wait,
-    ck_event_destroy,
-    ck_event_t,
-    ck_notice_t,
-)
-from cykafka._core.clib.librdkafka cimport (
-    RD_KAFKA_RESP_ERR_INVALID_RECORD_STATE,
-    rd_kafka_error_t,
-    rd_kafka_queue_destroy,
-    rd_kafka_queue_get_consumer,
-    rd_kafka_queue_new,
-    rd_kafka_queue_t,
-    rd_kafka_resp_err_t,
-    rd_kafka_share_consumer_close_queue,
-    rd_kafka_t,
-)
+from cykafka._core.clib.csrc cimport *
+from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.handle cimport Handle
 from cykafka._core.client.leaving cimport Member
 from cykafka._core.common.arguments cimport SLICE, slice_left
