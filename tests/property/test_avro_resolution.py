@@ -158,7 +158,7 @@ def cases(draw: st.DrawFn, depth: int = 2) -> Case:
     return draw({"named": named, "optional": optional, "union": unions}[shape](depth))
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(1000))
 @given(st.data())
 def test_values_are_read_by_the_rules_of_schema_resolution(data: st.DataObject) -> None:
     writes, reads, values = data.draw(records(3))
