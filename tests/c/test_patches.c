@@ -269,6 +269,7 @@ static void seek_beside_a_pause(void) {
         wait_for(NUMBERED);
         rd_kafka_error_destroy(rd_kafka_seek_partitions(rk, partitions, WAIT_S * 1000));
         CHECK(!pthread_join(pausing, NULL));
+        CHECK(!rd_kafka_consumer_close(rk));
         rd_kafka_topic_partition_list_destroy(partitions);
         rd_kafka_destroy(rk);
         CHECK(!outdated);
