@@ -37,7 +37,7 @@ def claim_checkpoint(run: JobRun[StreamConfig]) -> None:
     with convert_errors("checkpoint", run.config.checkpoint):
         folder = run.driver.folder(run.config.checkpoint)
         own, found = _own(run), _read_note(folder)
-        # Without a planned micro-batch there is no position to lose.
+        # If no micro-batch is planned, no position can be lost.
         if any(folder.names("offsets")):
             _check(run, found, own)
         if found != own and not run.config.is_dry_run:
