@@ -30,7 +30,7 @@ from cykafka._core.consume.consumer import commit_within, consume_ranges
 from cykafka._core.consume.ranges import Range, Ranges
 from cykafka._core.envelope.codec import EnvelopeCodec, EnvelopeError
 from cykafka._core.produce.pieces import Pieces, split
-from cykafka._core.produce.publication import publication
+from cykafka._core.produce.producer import publication
 
 __all__ = [
     "OWN_KEYS",
