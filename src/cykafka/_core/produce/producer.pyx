@@ -48,7 +48,7 @@ from cykafka._core.produce.transaction cimport Transactions
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.naming import public
 from cykafka._core.common.registry_arguments import check_encoding
-from cykafka._core.produce.transaction_block import Transaction
+from cykafka._core.produce.transaction import Transaction
 
 _log = logging.getLogger("cykafka")
 
