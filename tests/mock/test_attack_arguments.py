@@ -111,12 +111,12 @@ def test_init_of_an_admin_client_that_failed_can_be_repeated(cluster: Any) -> No
 def test_private_functions_refuse_none(kafka: ModuleType, cluster: Any) -> None:
     from cykafka._core.admin import in_flight
     from cykafka._core.produce import delivery as _delivery
-    from cykafka._core.produce import transaction_block as _block
+    from cykafka._core.produce import transaction as _transaction
     from cykafka.admin import AdminClient
 
     with AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         for call in (
-            lambda: _block.Transaction(None, None, None, 1.0),
+            lambda: _transaction.Transaction(None, None, None, 1.0),
             lambda: admin._send(None, None),
             lambda: in_flight._serve_results(None, None),
             lambda: _delivery._awaited(None).send(None),

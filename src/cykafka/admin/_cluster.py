@@ -6,14 +6,18 @@ import warnings
 from concurrent.futures import Future
 from typing import overload
 
-from cykafka._core.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
 from cykafka._core.admin.client import Admin
 from cykafka._core.admin.cluster import (
+    AlterConfigs,
     AlterUserScramCredentials,
+    CreateAcls,
+    DeleteAcls,
+    DescribeAcls,
     DescribeCluster,
+    DescribeConfigs,
     DescribeUserScramCredentials,
+    IncrementalAlterConfigs,
 )
-from cykafka._core.admin.configs import AlterConfigs, DescribeConfigs, IncrementalAlterConfigs
 from cykafka._core.model.acl import AclBinding, AclBindingFilter
 from cykafka._core.model.check import (
     expect_int,

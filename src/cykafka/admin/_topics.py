@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from cykafka._core.admin.client import Admin
-from cykafka._core.admin.partitions import DeleteRecords, ElectLeaders, ListOffsets
-from cykafka._core.admin.topics import CreatePartitions, CreateTopics, DeleteTopics, DescribeTopics
+from cykafka._core.admin.topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteRecords,
+    DeleteTopics,
+    DescribeTopics,
+    ElectLeaders,
+    ListOffsets,
+)
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.model import ElectionType, IsolationLevel, TopicCollection

@@ -21,11 +21,10 @@ from cykafka._core.client.call import list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka._core.client.leaving import Leaving
 from cykafka._core.common.coroutines import is_coroutine
-from cykafka._core.consume.committing import Commit
 from cykafka._core.consume.consumer import BatchIterator, available, lag_of, seek_partition
 from cykafka._core.consume.lag import watermarks
 from cykafka._core.consume.membership import Later, Rebalance
-from cykafka._core.consume.offsets import committed, offsets_for_times, watermark_offsets
+from cykafka._core.consume.offsets import Commit, committed, offsets_for_times, watermark_offsets
 from cykafka.admin import ClusterMetadata
 from cykafka.aio._clients import adapt_callbacks
 from cykafka.aio._member import AsyncMember

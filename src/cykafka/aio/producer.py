@@ -22,7 +22,7 @@ from cykafka._core.client.call import Call, list_topics
 from cykafka._core.client.event_loop import watch
 from cykafka._core.common.registry_arguments import check_encoding
 from cykafka._core.produce.futures import Futures, RecordSender
-from cykafka._core.produce.publication import (
+from cykafka._core.produce.producer import (
     Publication,
     arrow_publication,
     close_now,

@@ -25,12 +25,12 @@ from cykafka._core.common.config import OWN_KEYS, check_config, known_properties
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.library import murmur2_hash
 from cykafka._core.common.near_miss import did_you_mean
-from cykafka._core.common.topic_names import is_topic_name
+from cykafka._core.common.partition import is_topic_name
 from cykafka._core.consume.consumer import commit_within, consume_ranges
-from cykafka._core.consume.ranges import Range, Ranges
+from cykafka._core.consume.fetcher import Range, Ranges
 from cykafka._core.envelope.codec import EnvelopeCodec, EnvelopeError
-from cykafka._core.produce.pieces import Pieces, split
-from cykafka._core.produce.publication import publication
+from cykafka._core.produce.columns import Pieces, split
+from cykafka._core.produce.producer import publication
 
 __all__ = [
     "OWN_KEYS",

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, SupportsIndex
 from cykafka._core.common.errors import KafkaError, KafkaException
 from cykafka._core.common.naming import public
 from cykafka._core.common.near_miss import did_you_mean
-from cykafka._core.common.topic_names import is_topic_name
+from cykafka._core.common.partition import is_topic_name
 from cykafka._core.mock import Cluster
 
 # The requests that mock brokers support: Kafka's name -> (key, lowest version, highest version).

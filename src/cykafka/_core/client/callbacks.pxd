@@ -2,8 +2,18 @@ from libc.stdint cimport int64_t, uint32_t
 
 from cykafka._core.clib.csrc cimport *
 from cykafka._core.clib.librdkafka cimport *
-from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.client.role cimport Role
+
+cdef class TokenSource:
+    cdef object _callback
+    cdef object _first
+    cdef object _failure
+    cdef object _raised
+
+    cdef int enable(self, rd_kafka_conf_t *conf, ck_queue_t *events) except -1
+    cdef int wait(self) except -1
+    cdef int check(self) except -1
+    cdef int refresh(self, rd_kafka_t *rk, str config) except -1
 
 cdef class Callbacks:
     # The events that wait for their callbacks: the handle's queue, or NULL.

@@ -1,4 +1,7 @@
+from collections.abc import Callable
 from typing import final
+
+from typing_extensions import disjoint_base
 
 class ThrottleEvent:
     broker_name: str
@@ -8,3 +11,7 @@ class ThrottleEvent:
 
 @final
 class Callbacks: ...
+
+@disjoint_base
+class TokenSource:
+    def __new__(cls, callback: Callable[[str], object]) -> TokenSource: ...

@@ -30,11 +30,11 @@ cimport cykafka._core.clib.csrc as runtime
 from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.callbacks cimport (
     Callbacks,
+    TokenSource,
     forked_error,
     release_events,
     release_tokens,
 )
-from cykafka._core.client.oauth cimport TokenSource
 from cykafka._core.client.requests cimport cluster_of, credential, name_topic, new_call
 from cykafka._core.client.role cimport Role
 from cykafka._core.common.arguments cimport (

@@ -1,4 +1,6 @@
-"""TopicPartition, and conversions between lists of them and librdkafka's lists."""
+"""TopicPartition, conversions between lists of them and librdkafka's lists, and topic names."""
+import re
+
 cimport cython
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from libc.stdlib cimport malloc
@@ -21,6 +23,7 @@ OFFSET_BEGINNING = <int64_t>RD_KAFKA_OFFSET_BEGINNING
 OFFSET_END = <int64_t>RD_KAFKA_OFFSET_END
 OFFSET_STORED = <int64_t>RD_KAFKA_OFFSET_STORED
 OFFSET_INVALID = <int64_t>RD_KAFKA_OFFSET_INVALID
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @cython.total_ordering
@@ -231,6 +234,11 @@ cdef str subscription_fault(object topics):
         return None
     return ("topics: expected POSIX extended regular expressions after ^, "
             f"{'one of them is not: ' if len(patterns) > 1 else 'got '}{', '.join(patterns)}")
+
+
+def is_topic_name(name):
+    """Whether brokers accept a topic name."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 cdef const char *c_name(str topic) except NULL:

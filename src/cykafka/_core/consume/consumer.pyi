@@ -8,8 +8,8 @@ from cykafka._core.client.call import Call
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
+from cykafka._core.consume.fetcher import Ranges
 from cykafka._core.consume.lag import Watermarks
-from cykafka._core.consume.ranges import Ranges
 
 _Partitions: TypeAlias = list[TopicPartition] | tuple[TopicPartition, ...]
 _OnRebalance: TypeAlias = Callable[[Consumer, list[TopicPartition]], object]

@@ -38,7 +38,7 @@ from cykafka._core.common.partition cimport (
     topics_to,
 )
 from cykafka._core.consume.backlog cimport Backlog
-from cykafka._core.consume.fetcher cimport Fetcher
+from cykafka._core.consume.fetcher cimport Fetcher, Ranges
 from cykafka._core.consume.membership cimport Membership
 from cykafka._core.consume.offsets cimport (
     assignment,
@@ -53,7 +53,6 @@ from cykafka._core.consume.offsets cimport (
     store_offsets,
 )
 from cykafka._core.consume.progress cimport Progress
-from cykafka._core.consume.ranges cimport Ranges
 
 from cykafka._core.common.errors import ClosedError, KafkaError, KafkaException
 from cykafka._core.common.naming import public

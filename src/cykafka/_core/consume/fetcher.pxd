@@ -8,7 +8,13 @@ from cykafka._core.common.message cimport Message
 from cykafka._core.consume.backlog cimport Backlog
 from cykafka._core.consume.membership cimport Membership
 from cykafka._core.consume.progress cimport Progress
-from cykafka._core.consume.ranges cimport Ranges
+
+cdef class Ranges:
+    cdef ck_ranges_t *_ptr
+    # Whether a call is advancing the ranges, without the GIL.
+    cdef bint _busy
+
+    cdef int take(self) except -1
 
 cdef class Fetcher:
     cdef Membership _membership

@@ -1,11 +1,13 @@
 """The assignment, positions, the brokers' offsets, and commits."""
 from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from cykafka._core.batch cimport MessageBatch
 from cykafka._core.clib.csrc cimport *
 from cykafka._core.clib.librdkafka cimport *
 from cykafka._core.client.call cimport Call, new_step
+from cykafka._core.client.event_loop cimport Watch
 from cykafka._core.client.handle cimport Handle, closed_error
 from cykafka._core.client.requests cimport copied
 from cykafka._core.common.arguments cimport slice_left, timeout_ms
@@ -288,6 +290,91 @@ cdef list commit_and_wait(Handle handle,
         handle.leave()
         if handle._role.closes_later and not closing:
             handle.after_call()
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Commit:
+    """A commit whose response an event loop awaits. The caller must call end(), which does not
+    stop the commit.
+
+    Parameters
+    ----------
+    handle : Handle
+        The consumer.
+    message : Message or MessageBatch, optional
+    offsets : list of TopicPartition, optional
+        Instead of a message. Without both, the consumer commits the stored offsets.
+    watch : Watch
+        Its loop serves the consumer when the response arrives.
+    """
+
+    cdef Handle _handle
+    cdef ck_loans_t *_loans
+    cdef rd_kafka_queue_t *_replies
+    cdef ck_commit_result_t _answer
+    cdef Watch _watch
+    cdef object _generation
+
+    def __cinit__(self, Handle handle not None, message, offsets, Watch watch not None):
+        cdef rd_kafka_topic_partition_list_t *c_offsets = NULL
+        cdef rd_kafka_resp_err_t err
+        self._watch = watch
+        self._handle = handle
+        self._generation = ck_runtime_generation
+        if message is not None or offsets is not None:
+            c_offsets = offsets_to(message, offsets, False)
+        try:
+            if isinstance(message, MessageBatch) and c_offsets.cnt == 0:
+                handle.check_open()
+                self._answer.given = True
+                return
+            handle.check_open()  # in a forked child the watch's lock may stay locked
+            pipe = watch.pipe()
+            rk = handle.enter()
+            # The rd_kafka_t must not be destroyed before the queue.
+            self._loans = handle._loans
+            ck_loans_add(self._loans)
+            ck_loans_pin(self._loans)
+            self._replies = rd_kafka_queue_new(rk)
+            rd_kafka_queue_io_event_enable(self._replies, ck_pipe_writer(pipe), b"1", 1)
+            with nogil:
+                err = rd_kafka_commit_queue(rk, c_offsets, self._replies,
+                                            ck_callback_commit_result, &self._answer)
+            handle.leave()
+        finally:
+            if c_offsets is not NULL:
+                rd_kafka_topic_partition_list_destroy(c_offsets)
+        check_doing(err, "Commit failed")
+
+    def __dealloc__(self):
+        self.end()
+
+    def is_done(self):
+        """Whether the response has arrived. Raises if the consumer is closed during the commit."""
+        if not self._answer.given and self._replies is not NULL:
+            self._handle.check_open()
+            rd_kafka_queue_poll_callback(self._replies, 0)
+        return self._answer.given
+
+    def result(self):
+        """The committed offsets, list of TopicPartition, each with its ``error``."""
+        check_doing(self._answer.err, "Commit failed")
+        return [] if self._answer.partitions is NULL else partitions_from(self._answer.partitions)
+
+    def end(self):
+        """Free the queue, and drop a response that has not arrived yet."""
+        cdef rd_kafka_queue_t *replies = self._replies
+        self._replies = NULL
+        # In a forked child the queue belongs to the parent, and may be locked.
+        if replies is not NULL and self._generation == ck_runtime_generation:
+            rd_kafka_queue_io_event_enable(replies, -1, NULL, 0)
+            rd_kafka_queue_destroy(replies)
+            ck_loans_unpin(self._loans)
+            ck_loans_sub(self._loans)
+        if self._answer.partitions is not NULL:
+            rd_kafka_topic_partition_list_destroy(self._answer.partitions)
+            self._answer.partitions = NULL
 
 
 cdef rd_kafka_topic_partition_list_t *offsets_to(message, offsets, bint storing) except NULL:

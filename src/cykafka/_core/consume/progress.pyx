@@ -106,7 +106,7 @@ cdef class Progress:
         self.starting = len(self._unread) > 0
         return 0
 
-    # -- transaction blocks, see produce/transaction_block
+    # -- transaction blocks, see produce/transaction
 
     cdef int check_suitable(self, Handle handle) except -1:
         """Raise unless a transaction may commit this consumer's offsets."""

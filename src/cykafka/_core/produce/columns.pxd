@@ -49,6 +49,14 @@ cdef class Columns:
     cdef int _header(self, object name, object value, ck_bytes_t *names, ck_bytes_t *values,
                      Py_ssize_t record) except -1
 
+cdef class Pieces:
+    cdef ck_bytes_t *_items
+    cdef Py_ssize_t _cnt
+    # The text that the items point into.
+    cdef bytes _text
+    # The object that frees the items; None if this object does.
+    cdef Pieces _owner
+
 cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t low,
                      int64_t high) except -1
 cdef tuple items_of(object data, str name, str what)

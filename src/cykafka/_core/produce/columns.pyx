@@ -3,6 +3,8 @@
 A Columns object belongs to one call, and keeps everything that its columns point to. Steps that
 may run foreign code (iteration, buffer export, __index__) run here, before the caller checks the
 handle.
+
+Pieces, a text split at delimiters, are a column without Python objects.
 """
 from collections.abc import Iterable, Mapping, Set
 
@@ -14,17 +16,25 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_Check,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_Check
+from cpython.ref cimport Py_INCREF
 from cpython.sequence cimport PySequence_Check
+from cpython.slice cimport PySlice_GetIndicesEx
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_Check
+cimport cython
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memset
 
 from cykafka._core.arrow.read cimport ArrowData, is_arrow
 from cykafka._core.clib.csrc cimport *
 from cykafka._core.common.arguments cimport int_argument
-from cykafka._core.produce.pieces cimport Pieces
 
 cdef const char *EMPTY = b""
 
@@ -494,3 +504,119 @@ cdef int check_range(const ck_numbers_t *numbers, size_t cnt, str name, int64_t 
     if i < cnt:
         raise ValueError(f"{name}[{i}]: expected {low} to {high}, got {number}")
     return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class Pieces:
+    """Pieces of a text.
+
+    ``publish()`` accepts Pieces as values, keys or headers, without a Python object per piece.
+    Iteration yields bytes. Slices, and the parts from :meth:`partition`, are Pieces of the same
+    text.
+    """
+
+    def __init__(self):
+        raise TypeError("Pieces come from split()")
+
+    def __dealloc__(self):
+        if self._owner is None:
+            free(self._items)
+
+    def __len__(self):
+        return self._cnt
+
+    def __iter__(self):
+        cdef list found = PyList_New(self._cnt)
+        cdef Py_ssize_t i
+        for i in range(self._cnt):
+            piece = PyBytes_FromStringAndSize(<const char *>self._items[i].ptr, self._items[i].len)
+            Py_INCREF(piece)
+            PyList_SET_ITEM(found, i, piece)
+        return iter(found)
+
+    def __getitem__(self, slice part not None):
+        cdef Py_ssize_t start, stop, step, cnt
+        PySlice_GetIndicesEx(part, self._cnt, &start, &stop, &step, &cnt)
+        if step != 1:
+            raise ValueError(f"expected a slice with the step 1, got {step}")
+        return _part_of(self, self._items + start, cnt)
+
+    def partition(self, bytes delimiter not None):
+        """Split each piece at its first delimiter.
+
+        Returns
+        -------
+        tuple of (Pieces, Pieces) or None
+            The parts before and after the delimiters; None if a piece has no delimiter.
+
+        Raises
+        ------
+        ValueError
+            The delimiter is empty.
+        """
+        cdef const char *mark = _checked_delimiter(delimiter)
+        cdef size_t mark_size = PyBytes_GET_SIZE(delimiter)
+        cdef Pieces before = Pieces.__new__(Pieces)
+        cdef size_t done
+        before._items = <ck_bytes_t *>malloc(max(2 * self._cnt, 1) * sizeof(ck_bytes_t))
+        if before._items is NULL:
+            raise MemoryError
+        before._cnt = self._cnt
+        before._text = self._text
+        with nogil:
+            done = ck_split_first(self._items, self._cnt, mark, mark_size, before._items,
+                                  before._items + self._cnt)
+        if done < <size_t>self._cnt:
+            return None
+        return before, _part_of(before, before._items + self._cnt, self._cnt)
+
+
+def split(bytes text not None, bytes delimiter not None):
+    """Find the pieces of a text that end with a delimiter.
+
+    Parameters
+    ----------
+    text : bytes
+        The pieces keep a reference to the text.
+    delimiter : bytes
+        The bytes that end a piece; the piece does not contain them. The search runs from the left.
+
+    Returns
+    -------
+    tuple of (Pieces, int)
+        The pieces, and the index after the last delimiter.
+
+    Raises
+    ------
+    ValueError
+        The delimiter is empty.
+    """
+    cdef const char *start = PyBytes_AS_STRING(text)
+    cdef size_t size = PyBytes_GET_SIZE(text)
+    cdef const char *mark = _checked_delimiter(delimiter)
+    cdef size_t mark_size = PyBytes_GET_SIZE(delimiter)
+    cdef Pieces pieces = Pieces.__new__(Pieces)
+    cdef size_t cnt = 0, end = 0
+    with nogil:
+        pieces._items = ck_split(start, size, mark, mark_size, &cnt, &end)
+    if pieces._items is NULL:
+        raise MemoryError
+    pieces._text = text
+    pieces._cnt = cnt
+    return pieces, end
+
+
+cdef const char *_checked_delimiter(bytes delimiter) except NULL:
+    if not delimiter:
+        raise ValueError("delimiter: expected at least one byte")
+    return PyBytes_AS_STRING(delimiter)
+
+
+cdef Pieces _part_of(Pieces pieces, ck_bytes_t *items, Py_ssize_t cnt):
+    cdef Pieces part = Pieces.__new__(Pieces)
+    part._items = items
+    part._cnt = cnt
+    part._text = pieces._text
+    part._owner = pieces if pieces._owner is None else pieces._owner
+    return part

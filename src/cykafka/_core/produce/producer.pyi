@@ -1,16 +1,18 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, disjoint_base
 
 from cykafka._core.arrow.read import _ArrowData
+from cykafka._core.client.call import Call
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.message import Message
 from cykafka._core.common.partition import TopicPartition
 from cykafka._core.consume.consumer import Consumer
 from cykafka._core.produce.delivery import Delivery
+from cykafka._core.produce.transaction import Transactions
 
 _Data: TypeAlias = bytes | str | Buffer
 _Headers: TypeAlias = Mapping[str, _Data | None] | Sequence[tuple[str, _Data | None]]
@@ -98,3 +100,38 @@ class Producer(Handle):
     def __bool__(self) -> bool: ...
 
 def delivery_callback(producer: Producer) -> _OnDelivery | None: ...
+
+@final
+class Publication:
+    @property
+    def delivery(self) -> Delivery: ...
+    def step(self) -> bool | None: ...
+    def end(self, raised: BaseException | None = None) -> None: ...
+
+def publication(
+    producer: Producer,
+    topic: str | Sequence[str],
+    values: _Column | None,
+    *,
+    keys: _Column | None = None,
+    headers: _ColumnOfHeaders | None = None,
+    timestamps: _Numbers | None = None,
+    partitions: _Numbers | None = None,
+) -> Publication: ...
+def arrow_publication(
+    producer: Producer,
+    topic: str | None,
+    data: _ArrowData,
+    *,
+    key: str | None = None,
+    value: str | None = "value",
+    headers: str | None = None,
+    timestamp: str | None = None,
+    partition: str | None = None,
+) -> Publication: ...
+def transactions_of(producer: Producer) -> Transactions: ...
+def flush(producer: Producer, timeout: float | None) -> Generator[Call, None, int]: ...
+def end_transaction(producer: Producer, timeout: float | None) -> Generator[Call, None, bool]: ...
+def is_inherited(producer: Producer) -> bool: ...
+def undelivered(producer: Producer) -> int: ...
+def close_now(producer: Producer) -> bool: ...

@@ -1,10 +1,12 @@
 from collections.abc import Generator
+from types import TracebackType
 from typing import TypeAlias, TypeVar, final
 
 from cykafka._core.client.call import Call
 from cykafka._core.client.handle import Handle
 from cykafka._core.common.errors import KafkaError
 from cykafka._core.common.partition import TopicPartition
+from cykafka._core.consume.consumer import Consumer
 
 _T = TypeVar("_T")
 _Steps: TypeAlias = Generator[Call, None, _T]
@@ -35,3 +37,22 @@ class Transactions:
     def init(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...
     def commit(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...
     def abort(self, handle: Handle, ms: int, in_thread: bool) -> _Steps[None]: ...
+
+@final
+class Transaction:
+    def __new__(
+        cls,
+        producer: Handle,
+        transactions: Transactions,
+        consumer: Consumer | None,
+        limit: float | None,
+    ) -> Transaction: ...
+    def begin(self, in_thread: bool) -> Generator[Call]: ...
+    def end(self, exc_value: BaseException | None, in_thread: bool) -> Generator[Call]: ...
+    def __enter__(self) -> Handle: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        exc_traceback: TracebackType | None,
+    ) -> None: ...
