@@ -166,8 +166,8 @@ def test_expiring_token_is_read_from_the_store_again(
             self.asked += 1
             return CredentialParams.from_tuples("token", token_of("alice", lifetime))
 
-    # librdkafka checks once per second whether 80 % of the lifetime have passed. The last 20 % must
-    # be longer: a client that authenticates again with an expired token fails its requests.
+    # librdkafka checks once per second whether 80 % of the lifetime have passed. The last 20 %
+    # must be longer: a client that authenticates again with an expired token fails its requests.
     lifetime = 20
 
     store = Store()
