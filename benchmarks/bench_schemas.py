@@ -34,9 +34,9 @@ from google.protobuf.text_format import Parse
 
 from _figures import Spread, ratios
 from _machine import describe_machine, load_before, show_progress
-from cykafka.schemas.batches import decode_batch, encode_table
-from cykafka.schemas.document import SCHEMA_TYPES, Document
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.arrow.batches import decode_batch, encode_table
+from cykafka.schemas.model.document import SCHEMA_TYPES, Document
+from cykafka.schemas.model.schema import RegisteredSchema, Schema
 
 TOPIC, ID = "orders", 1
 STATES = ["NEW", "PAID", "SENT"]

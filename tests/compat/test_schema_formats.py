@@ -71,7 +71,7 @@ def test_confluent_kafka_reads_and_writes_the_same_values() -> None:
     import base64
 
     from cykafka.schemas.codec import Decoder, Encoder
-    from cykafka.schemas.document import SchemaSource
+    from cykafka.schemas.model.document import SchemaSource
     from cykafka.schemas.shared import shared_client
 
     order = {"id": 1, "who": "ada"}

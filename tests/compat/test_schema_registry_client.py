@@ -107,8 +107,8 @@ asyncio.run(main())
 """
 THEIRS = "confluent_kafka.schema_registry", "confluent_kafka.schema_registry.error"
 THEIRS_TOO = "confluent_kafka.schema_registry.common.schema_registry_client"
-OURS = ("cykafka.schemas.client", "cykafka.schemas.aio", "cykafka.schemas.schema",
-        "cykafka.schemas.error")  # fmt: skip
+OURS = ("cykafka.schemas.registry.client", "cykafka.schemas.registry.aio",
+        "cykafka.schemas.model.schema", "cykafka.schemas.model.error")  # fmt: skip
 
 
 def results(kind: str, *modules: str) -> list[str]:

@@ -28,7 +28,8 @@ class Side:
     def __init__(self, name, url):
         if name == "ours":
             modules = [f"cykafka.schemas.{each}" for each in (
-                "client", "schema", "framing", "avro_serde", "json_serde", "protobuf_serde")]
+                "registry.client", "model.schema", "model.framing",
+                "serdes.avro_serde", "serdes.json_serde", "serdes.protobuf_serde")]
         else:
             modules = ["confluent_kafka.schema_registry"] + [
                 f"confluent_kafka.schema_registry.{each}"
@@ -160,8 +161,8 @@ from confluent_kafka.schema_registry import (
     header_schema_id_serializer, topic_record_subject_name_strategy)
 from confluent_kafka.schema_registry.serde import AssociatedNameStrategy
 from confluent_kafka.serialization import MessageField, SerializationContext
-from cykafka.schemas.avro_serde import AvroDeserializer, AvroSerializer
-from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer, AvroSerializer
+from cykafka.schemas.serdes.json_serde import JSONDeserializer, JSONSerializer
 from cykafka.serialization import SerializationError
 
 client = SchemaRegistryClient({"url": sys.argv[1]})
@@ -232,9 +233,9 @@ from confluent_kafka.schema_registry.schema_registry_client import SchemaRegistr
 from confluent_kafka.schema_registry.serde import (
     AssociatedNameStrategy, BaseDeserializer, BaseSerializer, SchemaId)
 from confluent_kafka.serialization import MessageField, SerializationContext
-import confluent_kafka, cykafka.schemas.client
+import confluent_kafka, cykafka.schemas.registry.client
 
-assert Client is SchemaRegistryClient is cykafka.schemas.client.SchemaRegistryClient
+assert Client is SchemaRegistryClient is cykafka.schemas.registry.client.SchemaRegistryClient
 assert Error is SchemaRegistryError and confluent_kafka.schema_registry is schema_registry
 assert schema_registry.avro.AvroSerializer is AvroSerializer
 ctx = SerializationContext("orders", MessageField.VALUE)

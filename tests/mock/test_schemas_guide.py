@@ -18,11 +18,11 @@ from machine import WAIT_S
 
 from cykafka import Consumer, Producer, TopicPartition
 from cykafka.schemas import Schema, SchemaRegistryClient
-from cykafka.schemas.document import Document
-from cykafka.schemas.formats import reader_for
-from cykafka.schemas.json_columns import json_reader
-from cykafka.schemas.options import DEFAULTS
-from cykafka.schemas.serde import SERIALIZER_OPTIONS
+from cykafka.schemas.arrow.formats import reader_for
+from cykafka.schemas.arrow.json_columns import json_reader
+from cykafka.schemas.model.document import Document
+from cykafka.schemas.registry.options import DEFAULTS
+from cykafka.schemas.serdes.serde import SERIALIZER_OPTIONS
 from cykafka.serialization import MessageField, SerializationContext
 from cykafka.testing import MockCluster, SchemaRegistry
 

@@ -16,8 +16,8 @@ from repeated import examples
 
 pytest.importorskip("pyruhvro", reason="the group schemas is not installed")
 
-from cykafka.schemas.avro import AvroReader
-from cykafka.schemas.document import Document
+from cykafka.schemas.arrow.avro import AvroReader
+from cykafka.schemas.model.document import Document
 
 # The writer's schema, the reader's schema, and values: the writer's bytes, and what is read.
 Case: TypeAlias = tuple[Any, Any, st.SearchStrategy[tuple[bytes, Any]]]

@@ -16,8 +16,8 @@ pytest.importorskip("fastavro")
 
 from cykafka.cli.records.json_record import parse
 from cykafka.cli.records.schema_values import avro_reader, avro_writer
-from cykafka.schemas.document import Document
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.model.document import Document
+from cykafka.schemas.model.schema import Schema
 
 pytestmark = pytest.mark.ours
 

@@ -33,15 +33,15 @@ from hypothesis import strategies as st
 from memory_registry import MemoryRegistry
 from repeated import examples
 
-from cykafka.schemas.avro_serde import AvroDeserializer
-from cykafka.schemas.batches import decode_batch
-from cykafka.schemas.columns import replace_types
-from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.framing import frame_id, frame_indexes, header_name
-from cykafka.schemas.json_serde import JSONDeserializer
-from cykafka.schemas.protobuf_serde import ProtobufDeserializer
-from cykafka.schemas.schema import Schema
+from cykafka.schemas.arrow.batches import decode_batch
+from cykafka.schemas.arrow.columns import replace_types
+from cykafka.schemas.model.document import SCHEMA_TYPES, Document, UnfitError
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.model.framing import frame_id, frame_indexes, header_name
+from cykafka.schemas.model.schema import Schema
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer
+from cykafka.schemas.serdes.json_serde import JSONDeserializer
+from cykafka.schemas.serdes.protobuf_serde import ProtobufDeserializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 INPUT = Path(tempfile.gettempdir(), f"cykafka-fuzz-{os.getpid()}.txt")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from memory_registry import MemoryRegistry
 from repeated import examples
 
-from cykafka.schemas.avro_serde import AvroDeserializer
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.json_serde import JSONDeserializer
-from cykafka.schemas.protobuf_serde import ProtobufDeserializer
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer
+from cykafka.schemas.serdes.json_serde import JSONDeserializer
+from cykafka.schemas.serdes.protobuf_serde import ProtobufDeserializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 CTX = SerializationContext("orders", MessageField.VALUE)

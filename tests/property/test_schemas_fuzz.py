@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from repeated import examples
 
-from cykafka.schemas import avro
-from cykafka.schemas.avro import AvroReader, AvroWriter
-from cykafka.schemas.avro_batch import SlowError
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.json_columns import json_reader
-from cykafka.schemas.protobuf import ProtobufReader
+from cykafka.schemas.arrow import avro
+from cykafka.schemas.arrow.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.avro_batch import SlowError
+from cykafka.schemas.arrow.json_columns import json_reader
+from cykafka.schemas.arrow.protobuf import ProtobufReader
+from cykafka.schemas.model.document import Document, UnfitError
 
 
 @st.composite
@@ -50,7 +50,7 @@ def as_text(found: pa.Array) -> list[str]:
 
 def timeless(kind: pa.DataType) -> pa.DataType:
     """The type with numbers instead of times, which Python may lack."""
-    from cykafka.schemas.columns import replace_types
+    from cykafka.schemas.arrow.columns import replace_types
 
     times = [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()]
     return replace_types(kind, {time: pa.int32() if time == pa.date32() else pa.int64()

@@ -20,11 +20,11 @@ pytest.importorskip("ptars", reason="the group spark is not installed")
 
 import proto_files
 
-from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.columns import schema_ids
+from cykafka.schemas.arrow.protobuf import ProtobufReader, ProtobufWriter
 from cykafka.schemas.codec import Decoder, Encoder
-from cykafka.schemas.columns import schema_ids
-from cykafka.schemas.document import Document
-from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
+from cykafka.schemas.model.document import Document
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=5)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.model.schema import RegisteredSchema, Schema
 
 
 class MemoryRegistry:

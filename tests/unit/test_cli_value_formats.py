@@ -28,7 +28,7 @@ from cykafka.cli.records.json_record import (
 )
 from cykafka.cli.records.value_formats import Decoder, Pack, ValueFormat, reader, writer
 from cykafka.cli.terminal.failures import BadRecords, Failed, UsageError
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.model.document import UnfitError
 from cykafka.testing import SchemaRegistry
 
 pytestmark = pytest.mark.ours

@@ -14,9 +14,9 @@ import pytest
         ("cykafka.stats", "msgspec", "metrics"),
         ("cykafka.stats.prometheus", "prometheus_client", "metrics"),
         ("cykafka.otel", "opentelemetry", "otel"),
-        ("cykafka.schemas.avro_serde", "fastavro", "schemas"),
-        ("cykafka.schemas.json_serde", "jsonschema_rs", "schemas"),
-        ("cykafka.schemas.protobuf_serde", "google.protobuf", "schemas"),
+        ("cykafka.schemas.serdes.avro_serde", "fastavro", "schemas"),
+        ("cykafka.schemas.serdes.json_serde", "jsonschema_rs", "schemas"),
+        ("cykafka.schemas.serdes.protobuf_serde", "google.protobuf", "schemas"),
     ],
 )
 def test_import_without_the_extra_names_it(module: str, package: str, extra: str) -> None:

@@ -7,8 +7,8 @@ Imports point down only, from each layer to those below it:
 - the packages of cykafka._core, in the order of PACKAGES
 - csrc, which is C and does not use Python
 
-The folders of the command ``cykafka`` import down only, too, and so do those of Spark and of its
-jobs; see ORDERS.
+The folders of the command ``cykafka``, of the schemas, of Spark and of its jobs import down only,
+too; see ORDERS.
 
 No modules import each other in a cycle.
 """
@@ -54,6 +54,7 @@ APPLICATIONS = ("spark", "cli", "compat", "__main__")
 # top. All other modules beside them are above.
 ORDERS = {
     "cykafka.cli": ("terminal", "cluster", "records", "top", "commands"),
+    "cykafka.schemas": ("model", "arrow", "registry", "serdes"),
     "cykafka.spark": (
         "java",
         "clients",

@@ -9,19 +9,21 @@ the libraries for all formats.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from cykafka.schemas.aio import AsyncSchemaRegistryClient
-from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.faults import needing_libraries
-from cykafka.schemas.framing import (
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.error import (
+    SchemaNotFoundError,
+    SchemaRefusedError,
+    SchemaRegistryError,
+)
+from cykafka.schemas.model.faults import needing_libraries
+from cykafka.schemas.model.framing import (
     SchemaId,
     dual_schema_id_deserializer,
     header_schema_id_serializer,
     prefix_schema_id_deserializer,
     prefix_schema_id_serializer,
 )
-from cykafka.schemas.metadata import (
+from cykafka.schemas.model.metadata import (
     Metadata,
     MetadataProperties,
     MetadataTags,
@@ -31,7 +33,7 @@ from cykafka.schemas.metadata import (
     RuleParams,
     RuleSet,
 )
-from cykafka.schemas.schema import (
+from cykafka.schemas.model.schema import (
     Association,
     ConfigCompatibilityLevel,
     RegisteredSchema,
@@ -40,7 +42,7 @@ from cykafka.schemas.schema import (
     SchemaVersion,
     ServerConfig,
 )
-from cykafka.schemas.subjects import (
+from cykafka.schemas.model.subjects import (
     AssociatedNameStrategy,
     AsyncAssociatedNameStrategy,
     SubjectNameStrategyType,
@@ -49,9 +51,11 @@ from cykafka.schemas.subjects import (
     topic_record_subject_name_strategy,
     topic_subject_name_strategy,
 )
+from cykafka.schemas.registry.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.registry.client import SchemaRegistryClient
 
 if TYPE_CHECKING:
-    from cykafka.schemas.avro_serde import (
+    from cykafka.schemas.serdes.avro_serde import (
         AsyncAvroDeserializer,
         AsyncAvroDeserializerBuilder,
         AsyncAvroSerializer,
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
         AvroSerializer,
         AvroSerializerBuilder,
     )
-    from cykafka.schemas.json_serde import (
+    from cykafka.schemas.serdes.json_serde import (
         AsyncJSONDeserializer,
         AsyncJSONDeserializerBuilder,
         AsyncJSONSerializer,
@@ -71,7 +75,7 @@ if TYPE_CHECKING:
         JSONSerializer,
         JSONSerializerBuilder,
     )
-    from cykafka.schemas.protobuf_serde import (
+    from cykafka.schemas.serdes.protobuf_serde import (
         AsyncProtobufDeserializer,
         AsyncProtobufDeserializerBuilder,
         AsyncProtobufSerializer,
@@ -143,7 +147,11 @@ __all__ = [
 ]
 
 # Each format needs its own library, which may be missing.
-_FORMATS = {"Avro": "avro_serde", "JSON": "json_serde", "Protobuf": "protobuf_serde"}
+_FORMATS = {
+    "Avro": "serdes.avro_serde",
+    "JSON": "serdes.json_serde",
+    "Protobuf": "serdes.protobuf_serde",
+}
 _MODULE_OF = {
     name: module
     for name in __all__

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cykafka.schemas.column_decoder import ColumnDecoder
-from cykafka.schemas.columns import Results, join_bytes
-from cykafka.schemas.document import Document, SchemaSource, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import frame_id
-from cykafka.schemas.rules import WRITING
-from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
-from cykafka.schemas.subjects import (
+from cykafka.schemas.arrow.column_decoder import ColumnDecoder
+from cykafka.schemas.arrow.columns import Results, join_bytes
+from cykafka.schemas.arrow.formats import reader_for, writer_for
+from cykafka.schemas.model.document import Document, SchemaSource, UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.model.framing import frame_id
+from cykafka.schemas.model.rules import WRITING
+from cykafka.schemas.model.subjects import (
     STRATEGY_TYPE_MAP,
     strategy_type,
     topic_subject_name_strategy,
 )
+from cykafka.schemas.shared import SERIALIZER_DEFAULTS, shared_client
 from cykafka.serialization import MessageField, SerializationContext
 
 __all__ = ["Decoder", "Encoder"]

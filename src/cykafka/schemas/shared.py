@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 
-from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas.registry.client import SchemaRegistryClient
 
 __all__ = ["SERIALIZER_DEFAULTS", "SHARED_DEFAULTS", "shared_client"]
 

@@ -13,15 +13,15 @@ from machine import WAIT_S
 from cykafka import TopicPartition
 from cykafka.aio import AsyncDeserializingConsumer, AsyncSerializingProducer
 from cykafka.error import ValueDeserializationError, ValueSerializationError
-from cykafka.schemas.aio import AsyncSchemaRegistryClient
-from cykafka.schemas.avro_serde import (
+from cykafka.schemas.model.framing import header_schema_id_serializer
+from cykafka.schemas.registry.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.serdes.avro_serde import (
     AsyncAvroDeserializer,
     AsyncAvroDeserializerBuilder,
     AsyncAvroSerializer,
     AsyncAvroSerializerBuilder,
 )
-from cykafka.schemas.framing import header_schema_id_serializer
-from cykafka.schemas.json_serde import AsyncJSONDeserializer, AsyncJSONSerializer
+from cykafka.schemas.serdes.json_serde import AsyncJSONDeserializer, AsyncJSONSerializer
 from cykafka.serialization import SerializationError
 from cykafka.testing import SchemaRegistry
 

@@ -382,7 +382,7 @@ def test_command_fails_before_spark_starts(
 def test_mistakes_are_reported_before_spark_starts(
     bench: Bench, registry: SchemaRegistry, keys: dict[str, str], unique: Any
 ) -> None:
-    from cykafka.schemas.error import SchemaRegistryError as RegistryError
+    from cykafka.schemas.model.error import SchemaRegistryError as RegistryError
     from cykafka.spark.jobs.config.load import load
     from cykafka.spark.jobs.config.models import JOBS
 

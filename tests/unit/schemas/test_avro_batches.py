@@ -18,10 +18,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from cykafka.schemas import avro_batch
-from cykafka.schemas.avro import AvroReader, AvroWriter
-from cykafka.schemas.columns import join_bytes
-from cykafka.schemas.document import Document, UnfitError
+from cykafka.schemas.arrow import avro_batch
+from cykafka.schemas.arrow.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.columns import join_bytes
+from cykafka.schemas.model.document import Document, UnfitError
 
 GOOD = 300  # more than are read one by one
 

@@ -16,16 +16,17 @@ import proto_files
 import pyarrow as pa
 import pytest
 
-from cykafka.schemas import codec, json_schema
-from cykafka.schemas.batches import decode_batch, encode_table
-from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.columns import plain_lists
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.framing import frame_guid
-from cykafka.schemas.json_columns import to_json
-from cykafka.schemas.protobuf_serde import ProtobufSerializer
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas import codec
+from cykafka.schemas.arrow import json_schema
+from cykafka.schemas.arrow.batches import decode_batch, encode_table
+from cykafka.schemas.arrow.columns import plain_lists
+from cykafka.schemas.arrow.json_columns import to_json
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError
+from cykafka.schemas.model.framing import frame_guid
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.registry.client import SchemaRegistryClient
+from cykafka.schemas.serdes.protobuf_serde import ProtobufSerializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 from cykafka.testing import SchemaRegistry
 
@@ -564,9 +565,9 @@ ORDER_FILE = proto_files.text(
 @pytest.mark.parametrize(
     ("form", "good", "bad", "compiler"),
     [
-        ("avro", json.dumps(OLD), '{"type": "record", "fields": []}', "avro.AvroSchema"),
-        ("json", '{"properties": {"id": {}}}', '{"type": 7}', "json_schema.validator_for"),
-        ("protobuf", ORDER_FILE, "AAAA", "protobuf_files._parsed"),
+        ("avro", json.dumps(OLD), '{"type": "record", "fields": []}', "arrow.avro.AvroSchema"),
+        ("json", '{"properties": {"id": {}}}', '{"type": 7}', "arrow.json_schema.validator_for"),
+        ("protobuf", ORDER_FILE, "AAAA", "model.protobuf_files._parsed"),
     ],
 )
 def test_an_unfit_schema_is_compiled_once(
@@ -583,7 +584,7 @@ def test_an_unfit_schema_is_compiled_once(
             return Document(form, schema.schema_str)
 
     client: Any = Client()
-    module, name = compiler.split(".")
+    module, name = compiler.rsplit(".", 1)
     compiled: list[str] = []
     known = getattr(importlib.import_module(f"cykafka.schemas.{module}"), name)
 

@@ -16,12 +16,12 @@ import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from cykafka.schemas.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.avro import AvroReader, AvroWriter
+from cykafka.schemas.arrow.json_schema import JsonReader
+from cykafka.schemas.arrow.protobuf import ProtobufReader, ProtobufWriter
 from cykafka.schemas.codec import Decoder, Encoder
-from cykafka.schemas.document import Document, SchemaSource, UnfitError
-from cykafka.schemas.error import SchemaRegistryError as RegistryError
-from cykafka.schemas.json_schema import JsonReader
-from cykafka.schemas.protobuf import ProtobufReader, ProtobufWriter
+from cykafka.schemas.model.document import Document, SchemaSource, UnfitError
+from cykafka.schemas.model.error import SchemaRegistryError as RegistryError
 from cykafka.testing import SchemaRegistry
 
 OLD = {

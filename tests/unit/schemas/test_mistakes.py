@@ -148,7 +148,7 @@ PROGRAM = """
 import sys
 sys.modules[{library!r}] = None
 from cykafka.schemas import SchemaRegistryClient
-from cykafka.schemas.document import Document
+from cykafka.schemas.model.document import Document
 try:
     client = SchemaRegistryClient({{"url": "http://localhost:1"}})
     client.document_by_version = lambda *_, **__: Document({form!r}, {text!r}, id=1)

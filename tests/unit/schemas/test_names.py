@@ -8,16 +8,9 @@ import sys
 import pytest
 
 from cykafka import schemas
-from cykafka.schemas import (
-    aio,
-    avro_serde,
-    client,
-    error,
-    json_serde,
-    metadata,
-    protobuf_serde,
-    schema,
-)
+from cykafka.schemas.model import error, metadata, schema
+from cykafka.schemas.registry import aio, client
+from cykafka.schemas.serdes import avro_serde, json_serde, protobuf_serde
 
 MODULES = (aio, avro_serde, client, error, json_serde, metadata, protobuf_serde, schema)
 LIBRARIES = ("fastavro", "google.protobuf", "jsonschema_rs", "numpy", "pyarrow", "urllib3")

@@ -26,19 +26,23 @@ import trustme
 import urllib3
 from machine import WAIT_S
 
-from cykafka.schemas import transport
-from cykafka.schemas.avro_serde import AvroDeserializer
-from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.rules import check_rules
-from cykafka.schemas.schema import (
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.error import (
+    SchemaNotFoundError,
+    SchemaRefusedError,
+    SchemaRegistryError,
+)
+from cykafka.schemas.model.rules import check_rules
+from cykafka.schemas.model.schema import (
     ConfigCompatibilityLevel,
     Schema,
     SchemaReference,
     SchemaVersion,
     ServerConfig,
 )
+from cykafka.schemas.registry import transport
+from cykafka.schemas.registry.client import SchemaRegistryClient
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer
 from cykafka.testing import SchemaRegistry
 
 TEXT = '"string"'

@@ -20,17 +20,19 @@ from typing import Any
 import pytest
 from machine import WAIT_S
 
-from cykafka.schemas import cache, shared, transport
-from cykafka.schemas.aio import AsyncSchemaRegistryClient
-from cykafka.schemas.cache import Cache
-from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.schema import Schema
-from cykafka.schemas.subjects import (
+from cykafka.schemas import shared
+from cykafka.schemas.model import cache
+from cykafka.schemas.model.cache import Cache
+from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.model.schema import Schema
+from cykafka.schemas.model.subjects import (
     FALLBACK_TYPE,
     AssociatedNameStrategy,
     AsyncAssociatedNameStrategy,
 )
+from cykafka.schemas.registry import transport
+from cykafka.schemas.registry.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.registry.client import KnownSchemas, NotKnownError, SchemaRegistryClient
 from cykafka.serialization import MessageField, SerializationContext
 from cykafka.testing import SchemaRegistry
 
@@ -441,7 +443,7 @@ def test_tables_are_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
     for name in ("decode_batch", "encode_table"):
         monkeypatch.setattr(
-            f"cykafka.schemas.batches.{name}",
+            f"cykafka.schemas.arrow.batches.{name}",
             lambda *_, **__: threads.append(threading.current_thread()),
         )
 

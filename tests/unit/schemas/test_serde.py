@@ -15,18 +15,21 @@ import proto_files
 import pytest
 from memory_registry import MemoryRegistry
 
-from cykafka.schemas.avro_serde import AvroDeserializer, AvroSerializer
-from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.framing import header_schema_id_serializer, prefix_schema_id_deserializer
-from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
-from cykafka.schemas.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
-from cykafka.schemas.schema import Schema
-from cykafka.schemas.subjects import (
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.model.framing import (
+    header_schema_id_serializer,
+    prefix_schema_id_deserializer,
+)
+from cykafka.schemas.model.schema import Schema
+from cykafka.schemas.model.subjects import (
     AssociatedNameStrategy,
     record_subject_name_strategy,
     topic_subject_name_strategy,
 )
+from cykafka.schemas.registry.client import SchemaRegistryClient
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer, AvroSerializer
+from cykafka.schemas.serdes.json_serde import JSONDeserializer, JSONSerializer
+from cykafka.schemas.serdes.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 from cykafka.testing import SchemaRegistry
 
@@ -406,7 +409,7 @@ def test_client_is_closed_by_its_owner(registry: MemoryRegistry) -> None:
 
 
 def test_references_loop_and_chain(registry: MemoryRegistry) -> None:
-    from cykafka.schemas.schema import SchemaReference
+    from cykafka.schemas.model.schema import SchemaReference
 
     loop = (SchemaReference("b", "b", 1),)
     registry.add("b", AVRO, references=loop)
@@ -507,7 +510,7 @@ def test_client_is_needed() -> None:
 def test_many_topics_stay_bounded(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cykafka.schemas.serde._MOST_KNOWN", 10)
+    monkeypatch.setattr("cykafka.schemas.serdes.serde._MOST_KNOWN", 10)
     schema = '{"type": "record", "name": "Many", "fields": []}'
     serializer = AvroSerializer(registry, schema, conf={"subject.name.strategy.type": "TOPIC"})
 

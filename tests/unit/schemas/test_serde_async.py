@@ -10,9 +10,11 @@ import proto_files
 import pytest
 from memory_registry import AsyncMemoryRegistry, MemoryRegistry
 
-from cykafka.schemas import avro_serde, json_serde, protobuf_serde
-from cykafka.schemas.aio import AsyncSchemaRegistryClient
-from cykafka.schemas.avro_serde import (
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.registry.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.serdes import avro_serde, json_serde, protobuf_serde
+from cykafka.schemas.serdes.avro_serde import (
     AsyncAvroDeserializer,
     AsyncAvroSerializer,
     AsyncAvroSerializerBuilder,
@@ -20,10 +22,11 @@ from cykafka.schemas.avro_serde import (
     AvroSerializer,
     AvroSerializerBuilder,
 )
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.json_serde import AsyncJSONDeserializer, AsyncJSONSerializer
-from cykafka.schemas.protobuf_serde import AsyncProtobufDeserializer, AsyncProtobufSerializer
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas.serdes.json_serde import AsyncJSONDeserializer, AsyncJSONSerializer
+from cykafka.schemas.serdes.protobuf_serde import (
+    AsyncProtobufDeserializer,
+    AsyncProtobufSerializer,
+)
 from cykafka.serialization import (
     DeserializerBuilder,
     MessageField,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from memory_registry import MemoryRegistry
 
-from cykafka.schemas.avro_serde import AvroDeserializer, AvroSerializer
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.serdes.avro_serde import AvroDeserializer, AvroSerializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 pytestmark = pytest.mark.ours

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from cykafka.schemas.framing import (
+from cykafka.schemas.model.framing import (
     SchemaId,
     dual_schema_id_deserializer,
     frame_guid,

@@ -12,11 +12,16 @@ import pyarrow as pa
 import pytest
 from memory_registry import MemoryRegistry
 
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.json_schema import JsonReader, JsonTableReader, JsonWriter, resolve_references
-from cykafka.schemas.json_serde import JSONDeserializer, JSONSerializer
-from cykafka.schemas.json_validation import accepts_null
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas.arrow.json_schema import (
+    JsonReader,
+    JsonTableReader,
+    JsonWriter,
+    resolve_references,
+)
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.json_validation import accepts_null
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.serdes.json_serde import JSONDeserializer, JSONSerializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 pytestmark = pytest.mark.ours

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2
 from memory_registry import MemoryRegistry
 
-from cykafka.schemas.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
+from cykafka.schemas.serdes.protobuf_serde import ProtobufDeserializer, ProtobufSerializer
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 pytestmark = pytest.mark.ours

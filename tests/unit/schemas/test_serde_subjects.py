@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from memory_registry import AsyncMemoryRegistry, MemoryRegistry
 
-from cykafka.schemas.subjects import (
+from cykafka.schemas.model.subjects import (
     FALLBACK_TYPE,
     KAFKA_CLUSTER_ID,
     AssociatedNameStrategy,

@@ -12,9 +12,13 @@ from urllib.error import HTTPError
 import pytest
 import trustme
 
-from cykafka.schemas.client import SchemaRegistryClient
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas.model.error import (
+    SchemaNotFoundError,
+    SchemaRefusedError,
+    SchemaRegistryError,
+)
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.registry.client import SchemaRegistryClient
 from cykafka.testing import SchemaRegistry
 from cykafka.testing._avro_compatibility import AvroSchema
 

@@ -12,8 +12,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from cykafka.schemas.codec import Decoder, Encoder
-from cykafka.schemas.document import Document, SchemaSource
-from cykafka.schemas.error import SchemaRegistryError as RegistryError
+from cykafka.schemas.model.document import Document, SchemaSource
+from cykafka.schemas.model.error import SchemaRegistryError as RegistryError
 from cykafka.spark.jobs.config.checks import registry_mistakes as mistakes
 from cykafka.spark.jobs.config.load import load, to_toml
 from cykafka.spark.jobs.config.models import JOBS

@@ -18,8 +18,8 @@ from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.parameters import plain
 
 if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-    from cykafka.schemas.schema import RegisteredSchema, Schema, SchemaReference
+    from cykafka.schemas.model.schema import RegisteredSchema, Schema, SchemaReference
+    from cykafka.schemas.registry.client import SchemaRegistryClient
 
 __all__ = [
     "HOW_TO_NAME",
@@ -80,8 +80,8 @@ def using_schemas(what: str) -> Iterator[None]:
         The registry does not respond or refuses the request, or a schema cannot be used.
     """
     try:
-        from cykafka.schemas.document import UnfitError
-        from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+        from cykafka.schemas.model.document import UnfitError
+        from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
 
         yield
     except ImportError as error:
@@ -146,12 +146,12 @@ class Registry:
         if self._client is None:
             if not self.is_named:
                 raise UsageError(f"{what} needs Schema Registry: {HOW_TO_NAME}")
-            from cykafka.schemas.options import mistakes
+            from cykafka.schemas.registry.options import mistakes
 
             if found := mistakes(self._options):
                 raise UsageError("; ".join(f"{_PREFIX}{name}: {words}" for name, words in found))
             with using_schemas(what):
-                from cykafka.schemas.client import SchemaRegistryClient
+                from cykafka.schemas.registry.client import SchemaRegistryClient
 
                 self._client = SchemaRegistryClient(self._options)
         return self._client
@@ -197,8 +197,8 @@ def read_schema(
     UsageError
         The file is not readable, or not a schema of this kind.
     """
-    from cykafka.schemas.document import SCHEMA_TYPES
-    from cykafka.schemas.schema import Schema
+    from cykafka.schemas.model.document import SCHEMA_TYPES
+    from cykafka.schemas.model.schema import Schema
 
     if kind == "protobuf" and not _is_text(path):
         return Schema(_descriptors(path)[-1][1], SCHEMA_TYPES[kind], references)
@@ -224,8 +224,8 @@ def register(
     The files that a set of descriptors contains are registered first, each in the subject with its
     name, as Protobuf serializers do.
     """
-    from cykafka.schemas.document import SCHEMA_TYPES
-    from cykafka.schemas.schema import Schema, SchemaReference
+    from cykafka.schemas.model.document import SCHEMA_TYPES
+    from cykafka.schemas.model.schema import Schema, SchemaReference
 
     if schema.schema_type == SCHEMA_TYPES["protobuf"] and not _is_text(path):
         from google.protobuf.descriptor_pb2 import FileDescriptorProto

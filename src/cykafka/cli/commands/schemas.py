@@ -29,8 +29,8 @@ from cykafka.cli.terminal.texts import printable_text
 from cykafka.internal.command_lines import pairs
 
 if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-    from cykafka.schemas.schema import Schema, SchemaReference
+    from cykafka.schemas.model.schema import Schema, SchemaReference
+    from cykafka.schemas.registry.client import SchemaRegistryClient
 
 __all__ = ["schemas"]
 
@@ -78,7 +78,7 @@ def list_(
     outcomes = Outcomes()
     rows = []
     with _client("schemas", settings, schema_registry) as client:
-        from cykafka.schemas.error import SchemaNotFoundError
+        from cykafka.schemas.model.error import SchemaNotFoundError
 
         for subject in select(patterns, sorted(client.get_subjects()), "subject"):
             try:
@@ -219,7 +219,7 @@ def _read(file: Path, kind: SchemaKind | None, references: Sequence[str]) -> Sch
 
 
 def _reference(name: str, place: str) -> SchemaReference:
-    from cykafka.schemas.schema import SchemaReference
+    from cykafka.schemas.model.schema import SchemaReference
 
     subject, version = parse_version(place)
     if not isinstance(version, int):

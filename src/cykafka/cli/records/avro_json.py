@@ -19,7 +19,7 @@ import fastavro
 
 from cykafka.cli.records.json_record import FLOATS
 from cykafka.internal import did_you_mean
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.model.document import UnfitError
 
 _NUMBERS = count()
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}

@@ -10,22 +10,22 @@ from uuid import UUID
 
 from cykafka.cli.records.json_record import Headers, strict_json, to_json
 from cykafka.cli.terminal.failures import Failed
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
-from cykafka.schemas.faults import is_fault, shorten_error
-from cykafka.schemas.framing import (
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.model.faults import is_fault, shorten_error
+from cykafka.schemas.model.framing import (
     frame_id,
     frame_indexes,
     schema_header,
     split_frame,
     split_indexes,
 )
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.model.schema import RegisteredSchema, Schema
 from cykafka.serialization import MessageField, SerializationContext, SerializationError
 
 if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-    from cykafka.schemas.protobuf_files import ProtobufFile
+    from cykafka.schemas.model.protobuf_files import ProtobufFile
+    from cykafka.schemas.registry.client import SchemaRegistryClient
 
 _Reader = Callable[[bytes, str, Headers | None], bytes]
 _Writer = Callable[[Any], bytes]
@@ -37,7 +37,7 @@ _TOPIC = {"subject.name.strategy.type": "TOPIC"}
 
 def avro_reader(part: str, client: SchemaRegistryClient) -> _Reader:
     """Return what reads Avro. `part` is ``key`` or ``value``."""
-    from cykafka.schemas.avro_serde import AvroDeserializer
+    from cykafka.schemas.serdes.avro_serde import AvroDeserializer
 
     return _reader_of(
         part, AvroDeserializer(_Schemas(client, "AVRO", _with_names), conf=_TOPIC), to_json
@@ -46,7 +46,7 @@ def avro_reader(part: str, client: SchemaRegistryClient) -> _Reader:
 
 def json_reader(part: str, client: SchemaRegistryClient) -> _Reader:
     """Return what reads JSON with schemas."""
-    from cykafka.schemas.json_serde import JSONDeserializer
+    from cykafka.schemas.serdes.json_serde import JSONDeserializer
 
     return _reader_of(
         part, JSONDeserializer(None, None, _Schemas(client, "JSON"), _TOPIC), strict_json
@@ -57,7 +57,7 @@ def protobuf_reader(part: str, client: SchemaRegistryClient) -> _Reader:
     """Return what reads Protobuf."""
     from google.protobuf.json_format import MessageToDict
 
-    from cykafka.schemas.protobuf_files import ProtobufFile
+    from cykafka.schemas.model.protobuf_files import ProtobufFile
 
     files: dict[int | UUID, ProtobufFile] = {}
     field = MessageField(part)
@@ -195,7 +195,7 @@ def protobuf_writer(document: Document, name: str) -> _Writer:
     """Return what writes a message, by default the first one in the file."""
     from google.protobuf.json_format import ParseDict
 
-    from cykafka.schemas.protobuf_files import ProtobufFile
+    from cykafka.schemas.model.protobuf_files import ProtobufFile
 
     file = ProtobufFile(document)
     message = file.message(name)
@@ -215,7 +215,7 @@ def protobuf_writer(document: Document, name: str) -> _Writer:
 def avro_writer(client: SchemaRegistryClient, document: Document) -> _Writer:
     """Return what writes Avro."""
     from cykafka.cli.records.avro_json import AvroForm, name_branches
-    from cykafka.schemas.avro_serde import AvroSerializer
+    from cykafka.schemas.serdes.avro_serde import AvroSerializer
 
     texts = [text for _, text in document.parts]
     form = AvroForm([name_branches(text) for text in (*texts, document.text)])
@@ -232,7 +232,7 @@ def avro_writer(client: SchemaRegistryClient, document: Document) -> _Writer:
 
 def json_writer(client: SchemaRegistryClient, document: Document) -> _Writer:
     """Return what writes JSON that fits a schema."""
-    from cykafka.schemas.json_serde import JSONSerializer
+    from cykafka.schemas.serdes.json_serde import JSONSerializer
 
     serializer = JSONSerializer(None, _OneSchema(client, document), _first, _conf(document))
 

@@ -24,8 +24,8 @@ from cykafka.cli.records.json_record import (
 from cykafka.cli.terminal.failures import BadRecords, UsageError
 
 if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-    from cykafka.schemas.document import Document
+    from cykafka.schemas.model.document import Document
+    from cykafka.schemas.registry.client import SchemaRegistryClient
 
 Reader: TypeAlias = Callable[[bytes, str, Headers | None], bytes]
 """Returns the text of bytes, given the record's topic and headers."""

@@ -22,8 +22,8 @@ from cykafka.cli.terminal.failures import Failed, UsageError
 from cykafka.cli.terminal.parameters import option
 
 if TYPE_CHECKING:
-    from cykafka.schemas.client import SchemaRegistryClient
-    from cykafka.schemas.document import Document
+    from cykafka.schemas.model.document import Document
+    from cykafka.schemas.registry.client import SchemaRegistryClient
 
 __all__ = ["SchemaOptions", "check_schemas", "open_writers"]
 
@@ -116,7 +116,7 @@ def _document(
     client: SchemaRegistryClient, topic: str, form: ValueFormat, options: SchemaOptions
 ) -> tuple[Document, str]:
     """Return the schema with its id, and the Protobuf message's name or an empty text."""
-    from cykafka.schemas.rules import WRITING
+    from cykafka.schemas.model.rules import WRITING
 
     kind = cast(SchemaKind, form.name)
     file, subject = options.of(form.part)
@@ -143,8 +143,8 @@ def _document(
 def _registered(
     client: SchemaRegistryClient, form: ValueFormat, name: str, version: int | Literal["latest"]
 ) -> Document:
-    from cykafka.schemas.error import SchemaNotFoundError
-    from cykafka.schemas.rules import WRITING
+    from cykafka.schemas.model.error import SchemaNotFoundError
+    from cykafka.schemas.model.rules import WRITING
 
     try:
         return client.document_by_version(name, version, modes=WRITING)

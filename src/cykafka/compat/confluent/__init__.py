@@ -51,13 +51,27 @@ _SAME = (
 _SCHEMAS = "cykafka.schemas"
 # The modules of confluent_kafka.schema_registry, and the modules with their names.
 _REGISTRY = {
-    "": ("schema", "metadata", "client", "aio", "error", "framing", "subjects"),
-    ".avro": ("avro_serde",),
-    ".error": ("error",),
-    ".json_schema": ("json_serde",),
-    ".protobuf": ("protobuf_serde",),
-    ".schema_registry_client": ("schema", "metadata", "client", "aio", "error"),
-    ".serde": ("serde", "subjects", "framing"),
+    "": (
+        "model.schema",
+        "model.metadata",
+        "registry.client",
+        "registry.aio",
+        "model.error",
+        "model.framing",
+        "model.subjects",
+    ),
+    ".avro": ("serdes.avro_serde",),
+    ".error": ("model.error",),
+    ".json_schema": ("serdes.json_serde",),
+    ".protobuf": ("serdes.protobuf_serde",),
+    ".schema_registry_client": (
+        "model.schema",
+        "model.metadata",
+        "registry.client",
+        "registry.aio",
+        "model.error",
+    ),
+    ".serde": ("serdes.serde", "model.subjects", "model.framing"),
 }
 # confluent_kafka's private modules, whose names it also exports elsewhere.
 _ADMIN_PARTS = (

@@ -14,8 +14,8 @@ from typing import Any
 
 from cykafka import KafkaException
 from cykafka.internal import check_config, did_you_mean, is_topic_name
-from cykafka.schemas import options as client_options
-from cykafka.schemas.document import SchemaSource
+from cykafka.schemas.model.document import SchemaSource
+from cykafka.schemas.registry import options as client_options
 from cykafka.schemas.shared import SERIALIZER_DEFAULTS, SHARED_DEFAULTS
 from cykafka.spark.clients.properties import client_config, is_secret
 from cykafka.spark.jobs.config import table_formats

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo
 
-from cykafka.schemas.document import SCHEMA_TYPES, SchemaSource, is_subject, read_source
+from cykafka.schemas.model.document import SCHEMA_TYPES, SchemaSource, is_subject, read_source
 from cykafka.spark.jobs.config import partition_by
 from cykafka.spark.jobs.config.value_schema import Schema, read_schema
 

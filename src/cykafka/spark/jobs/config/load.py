@@ -20,7 +20,7 @@ from pydantic import ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from cykafka.internal import did_you_mean
-from cykafka.schemas.document import SchemaSource
+from cykafka.schemas.model.document import SchemaSource
 from cykafka.spark.clients.properties import is_secret
 from cykafka.spark.jobs.config import checks
 from cykafka.spark.jobs.config.fields import flatten, has_variable

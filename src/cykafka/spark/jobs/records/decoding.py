@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
-from cykafka.schemas.document import Document, SchemaSource, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.rules import READING
+from cykafka.schemas.model.document import Document, SchemaSource, UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError
+from cykafka.schemas.model.rules import READING
 from cykafka.schemas.shared import shared_client
 from cykafka.spark.jobs.config.models import DecodeKeys, EncodeKeys, TopicKeys
 from cykafka.spark.jobs.config.value_schema import (
@@ -164,7 +164,7 @@ def _decoder(config: DecodeKeys) -> tuple[Decoder, Schema | None]:
         document = _document(config, source)
         message, subject = (source.message, source.subject) if source else ("", "")
         if config.form == "json":
-            from cykafka.schemas.json_schema import resolve_references
+            from cykafka.schemas.arrow.json_schema import resolve_references
 
             return Decoder("json", options, None, subject=subject), read_schema(
                 resolve_references(document)

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
+from cykafka.schemas.model.error import (
+    SchemaNotFoundError,
+    SchemaRefusedError,
+    SchemaRegistryError,
+)
 
 if TYPE_CHECKING:
     from cykafka.schemas.codec import Decoder

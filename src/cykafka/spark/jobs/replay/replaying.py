@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
-from cykafka.schemas.document import SCHEMA_TYPES
+from cykafka.schemas.model.document import SCHEMA_TYPES
 from cykafka.spark.jobs.config.models import Replay
 from cykafka.spark.jobs.config.table_formats import MARKERS
 from cykafka.spark.jobs.config.topic_check import check_partitions

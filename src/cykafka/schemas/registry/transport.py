@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRefusedError, SchemaRegistryError
-from cykafka.schemas.options import is_address, is_header
+from cykafka.schemas.model.error import (
+    SchemaNotFoundError,
+    SchemaRefusedError,
+    SchemaRegistryError,
+)
+from cykafka.schemas.registry.options import is_address, is_header
 
 if TYPE_CHECKING:
     import urllib3

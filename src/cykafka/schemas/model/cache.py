@@ -14,8 +14,8 @@ from functools import lru_cache, wraps
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar, cast
 
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.error import SchemaNotFoundError, SchemaRegistryError
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError, SchemaRegistryError
 
 __all__ = ["Cache", "keep_results"]
 

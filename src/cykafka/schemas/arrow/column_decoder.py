@@ -12,8 +12,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.columns import (
+from cykafka.schemas.arrow.columns import (
     NO_ID,
     NULL,
     Results,
@@ -23,12 +22,13 @@ from cykafka.schemas.columns import (
     schema_ids,
     without_head,
 )
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.framing import ID_BYTES, split_frame, split_indexes
-from cykafka.schemas.references import context_of
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.model.cache import keep_results
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.error import SchemaNotFoundError
+from cykafka.schemas.model.faults import shorten_error
+from cykafka.schemas.model.framing import ID_BYTES, split_frame, split_indexes
+from cykafka.schemas.model.references import context_of
+from cykafka.schemas.model.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
 __all__ = ["ColumnDecoder", "Registry", "read_function"]
@@ -148,7 +148,7 @@ class ColumnDecoder:
 
     def messages_in(self, document: Document) -> Iterator[str]:
         """Yield those of a file's Protobuf messages that the values name, each once."""
-        from cykafka.schemas.protobuf_files import message_names
+        from cykafka.schemas.model.protobuf_files import message_names
 
         unseen = {*message_names(document).values()}
         for number, _, payloads in self._groups:

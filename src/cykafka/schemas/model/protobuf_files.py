@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.document import Document, UnfitError, no_descriptor
-from cykafka.schemas.framing import FIRST_MESSAGE
+from cykafka.schemas.model.cache import keep_results
+from cykafka.schemas.model.document import Document, UnfitError, no_descriptor
+from cykafka.schemas.model.framing import FIRST_MESSAGE
 
 try:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cykafka.schemas.metadata import Metadata, RuleSet, json_of, plain
+from cykafka.schemas.model.metadata import Metadata, RuleSet, json_of, plain
 
 __all__ = [
     "Association",

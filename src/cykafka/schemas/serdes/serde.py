@@ -15,10 +15,10 @@ from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from cykafka._steps import Steps, arun, run
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.faults import is_fault, shorten_error
-from cykafka.schemas.framing import (
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.model.faults import is_fault, shorten_error
+from cykafka.schemas.model.framing import (
     GUID_BYTES,
     ID_BYTES,
     SchemaId,
@@ -27,10 +27,10 @@ from cykafka.schemas.framing import (
     prefix_schema_id_serializer,
     schema_header,
 )
-from cykafka.schemas.references import collect_parts, context_of
-from cykafka.schemas.rules import READING, WRITING, check_rules
-from cykafka.schemas.schema import Schema
-from cykafka.schemas.subjects import (
+from cykafka.schemas.model.references import collect_parts, context_of
+from cykafka.schemas.model.rules import READING, WRITING, check_rules
+from cykafka.schemas.model.schema import Schema
+from cykafka.schemas.model.subjects import (
     STRATEGY_TYPE_MAP,
     AssociatedNameStrategy,
     AsyncAssociatedNameStrategy,
@@ -46,7 +46,6 @@ from cykafka.serialization import (
 
 __all__ = [
     "DESERIALIZER_OPTIONS",
-    "MOST_SCHEMA_LEVELS",
     "SERIALIZER_OPTIONS",
     "AsyncBaseDeserializer",
     "AsyncBaseSerializer",
@@ -58,7 +57,6 @@ __all__ = [
     "SerializerRules",
     "UnfitValueError",
     "Write",
-    "is_shallow",
     "schema_of",
 ]
 
@@ -71,8 +69,6 @@ Read: TypeAlias = Callable[[bytes, int], Any]
 
 T = TypeVar("T")
 
-# The libraries compile schemas in C and Rust, where many levels overflow the stack.
-MOST_SCHEMA_LEVELS = 500
 # Without a registry any bytes may name a schema, and a program may use any number of topics.
 _MOST_KNOWN = 10_000
 
@@ -106,15 +102,6 @@ DESERIALIZER_OPTIONS: Options = {
 }
 
 _READ = ("READ", "WRITEREAD")
-
-
-def is_shallow(value: Any, most: int) -> bool:
-    """Return whether a value has at most `most` levels."""
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return True
-    return most > 0 and all(is_shallow(item, most - 1) for item in value)
 
 
 def schema_of(schema: Any, schema_type: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.model.document import UnfitError
 
 __all__ = ["READING", "WRITING", "check_rules"]
 

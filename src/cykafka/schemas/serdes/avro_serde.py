@@ -9,8 +9,11 @@ from io import BytesIO
 from typing import Any, ClassVar, Self
 
 from cykafka._steps import Steps
-from cykafka.schemas.avro_schema import MOST_LEVELS, AvroSchema
-from cykafka.schemas.builders import (
+from cykafka.schemas.model.avro_schema import MOST_LEVELS, AvroSchema
+from cykafka.schemas.model.document import UnfitError, is_shallow
+from cykafka.schemas.model.framing import SchemaId
+from cykafka.schemas.model.schema import Schema
+from cykafka.schemas.serdes.builders import (
     AwaitedBuilder,
     BlockingBuilder,
     DeserializerValues,
@@ -19,10 +22,7 @@ from cykafka.schemas.builders import (
     SerializerValues,
     ToDictValue,
 )
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.framing import SchemaId
-from cykafka.schemas.schema import Schema
-from cykafka.schemas.serde import (
+from cykafka.schemas.serdes.serde import (
     DESERIALIZER_OPTIONS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,
@@ -34,7 +34,6 @@ from cykafka.schemas.serde import (
     Read,
     SerializerRules,
     Write,
-    is_shallow,
     schema_of,
 )
 from cykafka.serialization import DeserializerBuilder, SerializerBuilder

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from cykafka._steps import Steps, arun, run
-from cykafka.schemas.aio import AsyncSchemaRegistryClient
-from cykafka.schemas.client import SchemaRegistryClient
+from cykafka.schemas.registry.aio import AsyncSchemaRegistryClient
+from cykafka.schemas.registry.client import SchemaRegistryClient
 
 __all__ = [
     "AwaitedBuilder",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cykafka._steps import Steps
-from cykafka.schemas.document import SCHEMA_TYPES, UnfitError
-from cykafka.schemas.schema import SchemaReference
+from cykafka.schemas.model.document import SCHEMA_TYPES, UnfitError
+from cykafka.schemas.model.schema import SchemaReference
 
 __all__ = ["SERIALIZED", "collect_parts", "context_of"]
 

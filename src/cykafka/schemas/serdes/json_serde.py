@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from cykafka._steps import Steps
-from cykafka.schemas.builders import (
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.framing import SchemaId
+from cykafka.schemas.model.json_validation import fault_of, loads, title_of, validator_for
+from cykafka.schemas.serdes.builders import (
     AwaitedBuilder,
     BlockingBuilder,
     DeserializerValues,
@@ -17,10 +20,7 @@ from cykafka.schemas.builders import (
     SerializerValues,
     ToDictValue,
 )
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.framing import SchemaId
-from cykafka.schemas.json_validation import fault_of, loads, title_of, validator_for
-from cykafka.schemas.serde import (
+from cykafka.schemas.serdes.serde import (
     DESERIALIZER_OPTIONS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from cykafka.schemas.client import KnownSchemas, NotKnownError, SchemaRegistryClient
+from cykafka.schemas.registry.client import KnownSchemas, NotKnownError, SchemaRegistryClient
 
 __all__ = ["AsyncSchemaRegistryClient"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cykafka.schemas.column_decoder import read_function
-from cykafka.schemas.columns import Rows
-from cykafka.schemas.document import Document
-from cykafka.schemas.formats import reader_for
-from cykafka.schemas.json_columns import deep_rows, inferred_type, json_reader
-from cykafka.schemas.json_schema import JsonTableReader, resolve_references
+from cykafka.schemas.arrow.column_decoder import read_function
+from cykafka.schemas.arrow.columns import Rows
+from cykafka.schemas.arrow.formats import reader_for
+from cykafka.schemas.arrow.json_columns import deep_rows, inferred_type, json_reader
+from cykafka.schemas.arrow.json_schema import JsonTableReader, resolve_references
+from cykafka.schemas.model.document import Document
 
 __all__ = ["InferredReader", "inferred_reader", "schema_reader"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import is_fault, shorten_error
-from cykafka.schemas.framing import ID_BYTES
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.faults import is_fault, shorten_error
+from cykafka.schemas.model.framing import ID_BYTES
 
 __all__ = [
     "NO_ID",

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from cykafka.schemas.columns import (
+from cykafka.schemas.arrow.columns import (
     Rows,
     by_halves,
     check_keys,
@@ -24,8 +24,8 @@ from cykafka.schemas.columns import (
     rebuilt,
     replace_types,
 )
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.json_validation import accepts_null, loads
+from cykafka.schemas.model.document import UnfitError
+from cykafka.schemas.model.json_validation import accepts_null, loads
 
 __all__ = ["deep_rows", "inferred_type", "json_reader", "to_json"]
 

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cykafka.schemas.schema import Schema, SchemaReference
+from cykafka.schemas.model.schema import Schema, SchemaReference
 
 __all__ = [
+    "MOST_SCHEMA_LEVELS",
     "SCHEMA_TYPES",
     "Document",
     "SchemaSource",
     "UnfitError",
     "is_proto_text",
+    "is_shallow",
     "is_subject",
     "no_descriptor",
     "read_source",
@@ -25,12 +27,23 @@ __all__ = [
 
 # The formats, and the registry's names for their schemas.
 SCHEMA_TYPES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+# The libraries compile schemas in C and Rust, where many levels overflow the stack.
+MOST_SCHEMA_LEVELS = 500
 _SUBJECT = re.compile(r"(?P<subject>\S+):(?P<version>latest|[1-9][0-9]*)")
 _MESSAGE = re.compile(r"(?P<rest>.+)#(?P<message>[A-Za-z_][\w.]*)", re.DOTALL)
 
 
 class UnfitError(ValueError):
     """An unusable schema, or records whose schema does not fit the reader's."""
+
+
+def is_shallow(value: Any, most: int) -> bool:
+    """Return whether a value has at most `most` levels."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return True
+    return most > 0 and all(is_shallow(item, most - 1) for item in value)
 
 
 def is_proto_text(text: str) -> bool:

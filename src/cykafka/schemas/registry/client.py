@@ -12,21 +12,21 @@ from uuid import UUID
 from weakref import WeakSet
 
 from cykafka._steps import run
-from cykafka.schemas.cache import Cache
-from cykafka.schemas.document import SCHEMA_TYPES, Document, UnfitError
-from cykafka.schemas.error import SchemaRegistryError
-from cykafka.schemas.faults import needing_libraries
-from cykafka.schemas.options import read_options
-from cykafka.schemas.references import SERIALIZED, collect_parts
-from cykafka.schemas.rules import READING, check_rules
-from cykafka.schemas.schema import (
+from cykafka.schemas.model.cache import Cache
+from cykafka.schemas.model.document import SCHEMA_TYPES, Document, UnfitError
+from cykafka.schemas.model.error import SchemaRegistryError
+from cykafka.schemas.model.faults import needing_libraries
+from cykafka.schemas.model.references import SERIALIZED, collect_parts
+from cykafka.schemas.model.rules import READING, check_rules
+from cykafka.schemas.model.schema import (
     Association,
     RegisteredSchema,
     Schema,
     SchemaVersion,
     ServerConfig,
 )
-from cykafka.schemas.transport import Transport
+from cykafka.schemas.registry.options import read_options
+from cykafka.schemas.registry.transport import Transport
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -825,12 +825,12 @@ class SchemaRegistryClient:
     ) -> Table:
         """Return a batch of records as a table, with a column for each field of the values.
 
-        `cykafka.schemas.batches.decode_batch` describes the arguments.
+        `cykafka.schemas.arrow.batches.decode_batch` describes the arguments.
         """
         _check_named("schema", schema)
         _check_named("key_schema", key_schema)
         with needing_libraries():
-            from cykafka.schemas.batches import decode_batch
+            from cykafka.schemas.arrow.batches import decode_batch
 
         return decode_batch(
             self, batch, value, key, schema=schema, key_schema=key_schema, mode=mode
@@ -847,11 +847,11 @@ class SchemaRegistryClient:
     ) -> Table:
         """Return a table for `Producer.publish_arrow`, whose column ``value`` is encoded.
 
-        `cykafka.schemas.batches.encode_table` describes the arguments.
+        `cykafka.schemas.arrow.batches.encode_table` describes the arguments.
         """
         _check_named("schema", schema)
         with needing_libraries():
-            from cykafka.schemas.batches import encode_table
+            from cykafka.schemas.arrow.batches import encode_table
 
         return encode_table(self, topic, data, schema=schema, subject=subject, apart=apart)
 

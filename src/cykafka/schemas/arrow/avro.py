@@ -16,7 +16,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.avro_batch import (
+from cykafka.schemas.arrow.avro_batch import (
     SlowError,
     batch_reader,
     batch_writer,
@@ -24,8 +24,7 @@ from cykafka.schemas.avro_batch import (
     has_threads,
     resolved,
 )
-from cykafka.schemas.avro_schema import AvroSchema, without_logical_types
-from cykafka.schemas.columns import (
+from cykafka.schemas.arrow.columns import (
     Rows,
     by_halves,
     check_type,
@@ -38,8 +37,9 @@ from cykafka.schemas.columns import (
     replace_types,
     with_nulls,
 )
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.faults import shorten_error
+from cykafka.schemas.model.avro_schema import AvroSchema, without_logical_types
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.faults import shorten_error
 
 __all__ = ["AvroReader", "AvroWriter"]
 

@@ -13,20 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cykafka.schemas.column_decoder import ColumnDecoder, Registry
-from cykafka.schemas.columns import convert_rows, join_bytes
-from cykafka.schemas.document import (
+from cykafka.schemas.arrow.column_decoder import ColumnDecoder, Registry
+from cykafka.schemas.arrow.columns import convert_rows, join_bytes
+from cykafka.schemas.arrow.formats import reader_for, writer_for
+from cykafka.schemas.model.document import (
     SCHEMA_TYPES,
     Document,
     UnfitError,
     is_proto_text,
     is_subject,
 )
-from cykafka.schemas.error import SchemaNotFoundError
-from cykafka.schemas.formats import reader_for, writer_for
-from cykafka.schemas.framing import frame_id, header_name
-from cykafka.schemas.rules import READING, WRITING
-from cykafka.schemas.schema import RegisteredSchema, Schema
+from cykafka.schemas.model.error import SchemaNotFoundError
+from cykafka.schemas.model.framing import frame_id, header_name
+from cykafka.schemas.model.rules import READING, WRITING
+from cykafka.schemas.model.schema import RegisteredSchema, Schema
 from cykafka.serialization import SerializationError
 
 __all__ = ["decode_batch", "encode_table"]
@@ -173,7 +173,7 @@ def _decoded(
 
 def _json_values(decoder: ColumnDecoder, document: Document | None) -> tuple[pa.Array, pa.Array]:
     """Return JSON values, with or without ids, and the error of each row."""
-    from cykafka.schemas.json_batches import inferred_reader, schema_reader
+    from cykafka.schemas.arrow.json_batches import inferred_reader, schema_reader
 
     reader: Any = (
         decoder.newest_reader(schema_reader) if document is None else schema_reader(document)

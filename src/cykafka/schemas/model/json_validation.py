@@ -8,9 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.serde import MOST_SCHEMA_LEVELS, is_shallow
+from cykafka.schemas.model.document import MOST_SCHEMA_LEVELS, UnfitError, is_shallow
+from cykafka.schemas.model.faults import shorten_error
 
 try:
     import jsonschema_rs

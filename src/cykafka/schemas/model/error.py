@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cykafka.schemas.document import UnfitError
+from cykafka.schemas.model.document import UnfitError
 
 __all__ = ["SchemaNotFoundError", "SchemaRefusedError", "SchemaRegistryError"]
 

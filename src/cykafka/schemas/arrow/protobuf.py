@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from cykafka.schemas.columns import (
+from cykafka.schemas.arrow.columns import (
     Rows,
     check_keys,
     check_type,
@@ -24,10 +24,10 @@ from cykafka.schemas.columns import (
     with_nulls,
     without_head,
 )
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.faults import is_fault, shorten_error
-from cykafka.schemas.framing import FIRST_MESSAGE, frame_indexes, split_indexes
-from cykafka.schemas.protobuf_files import ProtobufFile
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.faults import is_fault, shorten_error
+from cykafka.schemas.model.framing import FIRST_MESSAGE, frame_indexes, split_indexes
+from cykafka.schemas.model.protobuf_files import ProtobufFile
 
 __all__ = ["ProtobufReader", "ProtobufWriter"]
 

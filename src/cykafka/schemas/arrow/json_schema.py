@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.columns import Rows, convert_rows
-from cykafka.schemas.document import Document, UnfitError
-from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.json_columns import json_reader, to_json
-from cykafka.schemas.json_validation import fault_of, inlined, loads, title_of, validator_for
+from cykafka.schemas.arrow.columns import Rows, convert_rows
+from cykafka.schemas.arrow.json_columns import json_reader, to_json
+from cykafka.schemas.model.cache import keep_results
+from cykafka.schemas.model.document import Document, UnfitError
+from cykafka.schemas.model.faults import shorten_error
+from cykafka.schemas.model.json_validation import fault_of, inlined, loads, title_of, validator_for
 
 __all__ = ["JsonReader", "JsonTableReader", "JsonWriter", "resolve_references"]
 

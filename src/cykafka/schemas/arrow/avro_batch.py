@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from cykafka.schemas.columns import check_keys, join_bytes
-from cykafka.schemas.faults import is_fault
+from cykafka.schemas.arrow.columns import check_keys, join_bytes
+from cykafka.schemas.model.faults import is_fault
 
 __all__ = ["NamedSchemas", "SlowError", "batch_reader", "batch_writer", "fits", "has_threads",
            "resolved"]  # fmt: skip

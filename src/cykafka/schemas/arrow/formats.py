@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from cykafka.schemas.cache import keep_results
-from cykafka.schemas.document import Document
-from cykafka.schemas.faults import needing_libraries
+from cykafka.schemas.model.cache import keep_results
+from cykafka.schemas.model.document import Document
+from cykafka.schemas.model.faults import needing_libraries
 
 __all__ = ["reader_for", "writer_for"]
 
@@ -23,7 +23,7 @@ def _classes(format: str) -> tuple[Any, Any]:
     # Import only the library of this format: the others may be missing.
     name, reader, writer = _FORMATS[format]
     with needing_libraries():
-        module = importlib.import_module(f"cykafka.schemas.{name}")
+        module = importlib.import_module(f"cykafka.schemas.arrow.{name}")
     return getattr(module, reader), getattr(module, writer)
 
 

@@ -9,19 +9,20 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar
 
 from cykafka._steps import Steps
-from cykafka.schemas.builders import (
+from cykafka.schemas.model.document import Document
+from cykafka.schemas.model.framing import SchemaId, split_indexes
+from cykafka.schemas.model.protobuf_files import ProtobufFile
+from cykafka.schemas.model.references import SERIALIZED
+from cykafka.schemas.model.schema import Schema, SchemaReference
+from cykafka.schemas.model.subjects import reference_subject_name_strategy
+from cykafka.schemas.serdes.builders import (
     AwaitedBuilder,
     BlockingBuilder,
     DeserializerValues,
     MessageTypeValue,
     SerializerValues,
 )
-from cykafka.schemas.document import Document
-from cykafka.schemas.framing import SchemaId, split_indexes
-from cykafka.schemas.protobuf_files import ProtobufFile
-from cykafka.schemas.references import SERIALIZED
-from cykafka.schemas.schema import Schema, SchemaReference
-from cykafka.schemas.serde import (
+from cykafka.schemas.serdes.serde import (
     DESERIALIZER_OPTIONS,
     SERIALIZER_OPTIONS,
     AsyncBaseDeserializer,
@@ -34,7 +35,6 @@ from cykafka.schemas.serde import (
     SerializerRules,
     Write,
 )
-from cykafka.schemas.subjects import reference_subject_name_strategy
 from cykafka.serialization import (
     DeserializerBuilder,
     SerializationContext,

@@ -11,9 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
 from typing import Any
 
-from cykafka.schemas.document import UnfitError
-from cykafka.schemas.faults import shorten_error
-from cykafka.schemas.serde import MOST_SCHEMA_LEVELS, is_shallow
+from cykafka.schemas.model.document import MOST_SCHEMA_LEVELS, UnfitError, is_shallow
+from cykafka.schemas.model.faults import shorten_error
 
 try:
     import fastavro

@@ -1,0 +1,1 @@
+"""Batches of values to Arrow and back."""

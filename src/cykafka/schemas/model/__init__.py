@@ -1,0 +1,1 @@
+"""Schemas, their ids and subjects, and the metadata and rules beside them."""

@@ -1,0 +1,1 @@
+"""Serializers and deserializers of single values."""
