@@ -7,7 +7,7 @@ import io
 import json
 import os
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from time import process_time
 from typing import Any
@@ -367,6 +367,35 @@ def test_a_writers_union_is_read_as_one_type(
     assert rows.to_pylist() == [{"f0": found, "f1": {"member0": None, "member1": "x"}}]
 
 
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_a_type_of_a_union_may_be_a_name_in_one_schema_alone(is_inline: bool) -> None:
+    """A fixed makes the reader read value by value."""
+    bill, ship = (
+        {"name": name, "type": ["null", of]} for name, of in (("bill", CARD), ("ship", "Card"))
+    )
+    ends = [{"name": "id", "type": FOUR}, {"name": "ref", "type": ["long", "string"]}]
+    both = {**record(), "fields": [{**bill, "default": None}, ship, *ends]}
+    one = {**record(), "fields": [{**ship, "type": bill["type"]}, *ends]}
+    value = {"bill": None, "ship": {"number": "1"}, "id": b"1234", "ref": 7}
+    writes, reads = (
+        (one, both)
+        if is_inline
+        else (
+            both,
+            {
+                **one,
+                "fields": [*one["fields"], {**bill, "type": ["null", "Card"], "default": None}],
+            },
+        )
+    )
+    payload = encoded(copy.deepcopy(writes), value)
+
+    rows, wrong = AvroReader(document(reads)).reader_of(document(writes))(pa.array([payload] * 2))
+
+    assert wrong == {}
+    assert rows.to_pylist() == [{**value, "ref": {"member0": 7, "member1": None}}] * 2
+
+
 def test_a_readers_union_in_a_branch_of_a_writers_union_has_the_written_member() -> None:
     paid, refused = ({**record(of), "name": name} for of, name in ((IBAN, "P"), ("int", "R")))
     reads = [{**record([CARD, IBAN]), "name": "P"}, refused]
@@ -437,15 +466,32 @@ def test_an_invalid_schema_is_unfit(kind: Any, schema: Any) -> None:
         ({"type": "int", "logicalType": "time-millis"}, 5, 5),
         ({"type": "string", "logicalType": "uuid"}, "", ""),
         (TIME, 0, datetime(1970, 1, 1, tzinfo=UTC)),
+        (["null", "bytes"], "\u00ff", b"\xff"),
+        (["null", DECIMAL], "\u0001\u0000", Decimal("2.56")),
+        (["null", {"type": "int", "logicalType": "date"}], 5, date(1970, 1, 6)),
+        (["null", {**record("int"), "name": "D"}], {"f0": 5}, {"f0": 5}),
+        (["null", KIND, {**with_default("bytes", "\u00ff"), "name": "D"}], {}, {"member0": None,
+                                                                "member1": {"a": b"\xff"}}),
+        ({**record(["long", "string"]), "name": "D"}, {"f0": 1},
+         {"f0": {"member0": 1, "member1": None}}),
+        ({**record(["long", {"type": "map", "values": "long"}]), "name": "D"}, {"f0": 1},
+         {"f0": {"member0": 1, "member1": None}}),
     ],
-)
-def test_a_default_of_any_type_is_read(kind: Any, default: Any, found: Any) -> None:
+)  # fmt: skip
+@pytest.mark.parametrize("wrote", [{"fields": [{"name": "b", "type": "int"}]}, {"fields": []}])
+@pytest.mark.parametrize("has_bad", [False, True])
+def test_a_default_of_any_type_is_read(
+    kind: Any, default: Any, found: Any, wrote: Any, has_bad: bool
+) -> None:
+    """Beside a bad value the others are read one by one."""
     schema = with_default(kind, default)
-    old = {**schema, "fields": [{"name": "b", "type": "int"}]}
+    good, bad = (b"\2", b"") if wrote["fields"] else (b"", b"\2")
+    values = pa.array([good] * 3 + [bad] * has_bad)
 
-    rows, wrong = AvroReader(document(schema)).reader_of(document(old))(pa.array([b"\2"]))
+    rows, wrong = AvroReader(document(schema)).reader_of(document({**schema, **wrote}))(values)
 
-    assert (rows.to_pylist(), wrong) == ([{"a": found}], {})
+    assert rows.to_pylist() == [{"a": found}] * 3 + [None] * has_bad
+    assert list(wrong) == [3] * has_bad
 
 
 @pytest.mark.parametrize(

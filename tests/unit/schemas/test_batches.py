@@ -412,6 +412,17 @@ def test_protobuf_skips_a_message_without_fields(
     assert "its message is q.Ping, expected q.Order" in table["error"][0].as_py()
 
 
+def test_protobuf_of_only_a_message_without_fields_is_bad(
+    client: SchemaRegistryClient, registry: SchemaRegistry
+) -> None:
+    file = proto_files.proto("ping.proto", "q", {"Order": {"id": (1, "int64")}, "Ping": {}})
+    number = registry.add("ping-value", proto_files.text(file), "PROTOBUF")
+
+    table = decode_batch(client, batch([b"\0" + number.to_bytes(4, "big") + b"\2\2"]), "protobuf")
+
+    assert "q.Ping has no fields" in table["error"][0].as_py()
+
+
 @pytest.mark.parametrize(
     "wrong", [b'{"a":2,"\xff":1}', b'{"a":2,"b":{"\xff":1}}', b'{"a":2,"b":"\xff"}']
 )

@@ -6,7 +6,6 @@ reads and writes value by value where a batch fails, so that only the bad values
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -213,7 +212,7 @@ class _Types:
         fields_of = written.get("fields", ()) if isinstance(written, dict) else ()
         wrote = {field["name"]: field["type"] for field in fields_of}
         # A field that the writer's record lacks has its default.
-        other = _DEFAULT if wrote or written is _DEFAULT else None
+        other = _DEFAULT if isinstance(written, dict) or written is _DEFAULT else None
         is_unchecked = schema["name"] in self._unchecked
         self._unchecked.discard(schema["name"])
         for field in schema["fields"]:
@@ -304,7 +303,7 @@ class _Types:
 
 def _array_of(default: Any, kind: pa.DataType, read: _Change) -> pa.Array:
     """Return a default as an array of one value."""
-    return pa.array([read(copy.deepcopy(default))], replace_types(kind, {}))
+    return pa.array([read(default)], replace_types(kind, {}))
 
 
 def _part(schema: Any, name: str) -> Any:
@@ -370,13 +369,11 @@ def _members(changes: dict[str, _Change]) -> _Change:
     if not changes:
         return _same
 
-    def change(value: Any) -> Any:
-        for name, of in changes.items():
-            if name in value:
-                value[name] = of(value[name])
-        return value
-
-    return change
+    # A copy, because fastavro uses one object for a default in all records.
+    return lambda value: {
+        **value,
+        **{name: of(value[name]) for name, of in changes.items() if name in value},
+    }
 
 
 class AvroReader:
@@ -450,7 +447,7 @@ class AvroReader:
 
     def _default(self, schema: Any, value: Any) -> Any:
         _, read, _ = _Types(self._schema.named).of(schema, written=_DEFAULT)
-        return read(copy.deepcopy(value))
+        return read(value)
 
     @_refusing()
     def check(self, document: Document) -> None:

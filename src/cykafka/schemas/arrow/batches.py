@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -162,9 +161,14 @@ def _decoded(
     def make(of: Document) -> Any:
         if message or format != "protobuf":
             return reader_for(format, of, message)
+        unfit = None
         for name in decoder.messages_in(of):
-            with suppress(UnfitError):
+            try:
                 return reader_for(format, of, name)
+            except UnfitError as error:
+                unfit = unfit or error
+        if unfit is not None:
+            raise unfit
         return reader_for(format, of, "")
 
     reader = decoder.newest_reader(make) if document is None else make(document)

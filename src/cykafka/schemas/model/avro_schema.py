@@ -37,6 +37,16 @@ _EXACT = Context(prec=3 * _MOST_DECIMAL_BYTES, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _DECIMAL = "cykafka-decimal"
 _PLAIN_DECIMAL = "cykafka-plain-decimal"
 _RECORDS = ("record", "error")
+# The types of defaults as JSON.
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    **dict.fromkeys(("int", "long"), (int,)),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("string", "bytes", "fixed", "enum"), (str,)),
+    "array": (list,),
+    **dict.fromkeys(("map", *_RECORDS), (dict,)),
+}
 
 
 class AvroSchema:
@@ -154,9 +164,14 @@ class AvroSchema:
             Like `check_sizes`.
         """
         self.check_sizes()
-        written = copy.deepcopy(self.schema)
+        written, named = copy.deepcopy((self.schema, self.named))
         _rename_decimals(written, _PLAIN_DECIMAL if self._is_plain else _DECIMAL)
         wanted = None if reader is None else reader.schema
+        if has_names:
+            _name_no_branches(written, named)
+            if reader is not None:
+                wanted, named = copy.deepcopy((reader.schema, reader.named))
+                _name_no_branches(wanted, named)
         # fastavro skips the elements of a field that the reader lacks also after the end of the
         # value: a length of 2**62 would take years. So the value is first read as it was written.
         is_checked = reader is not None and self._has_more_fields(reader)
@@ -293,13 +308,28 @@ class AvroSchema:
         for field, value in zip(fields, defaults, strict=True):
             field["default"] = value
 
+    def _can_have(self, schema: Any, value: Any) -> bool:
+        """Whether a default, as JSON, may be of a branch of a union."""
+        schema = self._known(schema)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if not isinstance(kind, str):
+            return self._can_have(kind, value)
+        if type(value) not in _JSON_TYPES[kind]:
+            return False
+        if kind == "enum":
+            return value in schema["symbols"]
+        return kind not in _RECORDS or all(
+            field["name"] in value or "default" in field for field in schema["fields"]
+        )
+
     def _default(self, schema: Any, value: Any) -> Any:
         self._defaults += 1
         if self._defaults > _MOST_DEFAULTS:
             raise UnfitError(f"its defaults have more than {_MOST_DEFAULTS} values")
         schema = self._known(schema)
-        if isinstance(schema, list):  # a default is of the first branch
-            return self._default(schema[0], value) if schema and value is not None else value
+        if isinstance(schema, list):  # a default is of the first branch, or of any other
+            fitting = (branch for branch in schema if self._can_have(branch, value))
+            return self._default(next(fitting, "null"), value)
         if isinstance(schema, str):
             schema = {"type": schema}
         kind = schema["type"]
@@ -327,6 +357,24 @@ class AvroSchema:
             with suppress(ValueError, OverflowError):
                 return convert(value, schema, None)
         return value
+
+
+def _name_no_branches(schema: Any, named: dict[str, Any]) -> None:
+    """Replace names of types in the unions of a parsed schema by the types.
+
+    fastavro can name the branch of a value only if both schemas have it in the same form.
+    """
+    if isinstance(schema, list):
+        for branch in schema:
+            _name_no_branches(branch, named)
+        schema[:] = [
+            named.get(branch, branch) if isinstance(branch, str) else branch for branch in schema
+        ]
+    elif isinstance(schema, dict):
+        for key in ("type", "items", "values"):
+            _name_no_branches(schema.get(key), named)
+        for field in schema.get("fields", ()):
+            _name_no_branches(field["type"], named)
 
 
 def without_logical_types(schema: Any) -> Any:
