@@ -66,6 +66,11 @@ def named(draw: st.DrawFn, depth: int) -> Case:
 @st.composite
 def records(draw: st.DrawFn, depth: int) -> Case:
     fields = draw(st.lists(cases(depth - 1), min_size=1, max_size=3))
+    if draw(st.booleans()):  # a type that each schema defines in another field
+        writes, reads, values = draw(named(depth - 1))
+        both = st.just((b"\0", None)) | branch(values, 1, None, 0)
+        fields += [(["null", writes], ["null", reads["name"]], both),
+                   (["null", writes["name"]], ["null", reads], both)]  # fmt: skip
     writes, reads = (
         [{"name": f"f{at}", "type": field[side]} for at, field in enumerate(fields)]
         for side in (0, 1)
@@ -76,7 +81,12 @@ def records(draw: st.DrawFn, depth: int) -> Case:
         more = {"new": {"member0": None, "member1": None}}
         more["new"]["member0"] = "x" if union[0] == "string" else 7
         default = more["new"]["member0"]
-        reads = [{"name": "new", "type": union, "default": default}, *reads]
+        new = {"name": "new", "type": union, "default": default}
+        if draw(st.booleans()):
+            inner = {"type": "record", "name": f"T{next(numbers)}", "fields": [new]}
+            new = {"name": "more", "type": inner, "default": {"new": default}}
+            more = {"more": more}
+        reads = [*reads, new]
 
     def joined(values: tuple[tuple[bytes, Any], ...]) -> tuple[bytes, Any]:
         read = {f"f{at}": value for at, (_, value) in enumerate(values)}
@@ -84,7 +94,7 @@ def records(draw: st.DrawFn, depth: int) -> Case:
 
     record = {"type": "record", "name": f"T{next(numbers)}"}
     values = st.tuples(*(values for _, _, values in fields)).map(joined)
-    return {**record, "fields": writes}, {**record, "fields": reads}, values
+    return {**record, "fields": writes}, {**record, "fields": reads[::-1]}, values
 
 
 def items(values: st.SearchStrategy[tuple[bytes, Any]]) -> st.SearchStrategy[tuple[bytes, Any]]:
@@ -165,7 +175,8 @@ def test_values_are_read_by_the_rules_of_schema_resolution(data: st.DataObject) 
     found = data.draw(st.lists(values, min_size=1, max_size=3))
     reader = AvroReader(Document("avro", json.dumps(reads), id=1))
     read = reader.reader_of(Document("avro", json.dumps(writes), id=2))
-    for times in (1, 100):
-        rows, wrong = read(pa.array([payload for payload, _ in found] * times, pa.binary()))
-        assert wrong == {}
-        assert rows.to_pylist() == [value for _, value in found] * times
+    for times, bad in itertools.product((1, 100), ([], [b""])):
+        payloads = [payload for payload, _ in found] * times + bad
+        rows, wrong = read(pa.array(payloads, pa.binary()))
+        assert rows.to_pylist() == [value for _, value in found] * times + [None] * len(bad)
+        assert len(wrong) == len(bad)
