@@ -116,7 +116,7 @@ def check(folder: Path) -> Verdict:
             "failed": "FROM outcomes WHERE outcome = 'failed'",
             "of unknown outcome": "FROM outcomes WHERE outcome = 'unknown'",
             "in the log": "FROM log",
-            "read": "FROM reads",
+            "handed over": "SELECT DISTINCT reader, part, place FROM reads",
         }
         return Verdict(
             {name: _count(base, query) for name, query in counts.items()},

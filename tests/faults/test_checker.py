@@ -68,7 +68,7 @@ def test_a_right_history_has_no_fault(history: History, tmp_path: Path) -> None:
     assert verdict.faults == {}
     assert verdict.counts == {
         "sent": 14, "acknowledged": 9, "failed": 1, "of unknown outcome": 1, "in the log": 9,
-        "read": 9,
+        "handed over": 9,
     }  # fmt: skip
     assert str(verdict).endswith("\nno fault")
 

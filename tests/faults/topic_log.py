@@ -1,0 +1,37 @@
+"""The records of a topic, as Kafka's own consumer reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from history import identity
+
+from cykafka.testing import KafkaCluster
+
+__all__ = ["records"]
+
+_LINE = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t(.*)")
+
+
+def records(
+    cluster: KafkaCluster, topic: str, timeout_ms: int = 20_000
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the partition, the offset, the sender and the number of each committed record.
+
+    Parameters
+    ----------
+    cluster : KafkaCluster
+    topic : str
+    timeout_ms : int, default 20_000
+        The end of the topic is where no record arrives for so long.
+    """
+    output = cluster.tool(
+        "kafka-console-consumer", "--topic", topic, "--from-beginning",
+        "--isolation-level", "read_committed", "--timeout-ms", str(timeout_ms),
+        "--property", "print.partition=true", "--property", "print.offset=true",
+        timeout=600.0,
+    )  # fmt: skip
+    for line in output.splitlines():
+        if found := _LINE.fullmatch(line):
+            yield int(found[1]), int(found[2]), *identity(found[3].encode())
