@@ -43,9 +43,15 @@ class Clients:
         return client
 
     def kill(self, client: subprocess.Popen[bytes]) -> None:
-        """Kill a client with -9."""
+        """Kill a client with -9. Raises if it has ended before."""
+        assert client.poll() is None, f"{client.args} ended with {client.returncode}"
         client.kill()
         self._forget(client)
+
+    def check(self) -> None:
+        """Raise if a client has ended."""
+        for client in self._running:
+            assert client.poll() is None, f"{client.args} ended with {client.returncode}"
 
     def end(self, client: subprocess.Popen[bytes], timeout: float) -> None:
         """Ask a client to end, and wait. Raises if it fails."""
@@ -67,4 +73,5 @@ class Clients:
             yield self
         finally:
             for client in [*self._running]:
-                self.kill(client)
+                client.kill()
+                self._forget(client)
