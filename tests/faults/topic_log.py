@@ -15,7 +15,7 @@ _LINE = re.compile(r"Partition:(\d+)\tOffset:(\d+)\t(.*)")
 
 
 def records(
-    cluster: KafkaCluster, topic: str, timeout_ms: int = 20_000
+    cluster: KafkaCluster, topic: str, partitions: int, timeout_ms: int = 5_000
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the partition, the offset, the sender and the number of each committed record.
 
@@ -23,15 +23,20 @@ def records(
     ----------
     cluster : KafkaCluster
     topic : str
-    timeout_ms : int, default 20_000
-        The end of the topic is where no record arrives for so long.
+    partitions : int
+        Their number. They are read one after another, because the output is kept in memory.
+    timeout_ms : int, default 5_000
+        The end of a partition is where no record arrives for so long.
     """
-    output = cluster.tool(
-        "kafka-console-consumer", "--topic", topic, "--from-beginning",
-        "--isolation-level", "read_committed", "--timeout-ms", str(timeout_ms),
-        "--property", "print.partition=true", "--property", "print.offset=true",
-        timeout=600.0,
-    )  # fmt: skip
-    for line in output.splitlines():
-        if found := _LINE.fullmatch(line):
-            yield int(found[1]), int(found[2]), *identity(found[3].encode())
+    for partition in range(partitions):
+        output = cluster.tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            "--topic", topic, "--partition", str(partition), "--offset", "earliest",
+            "--isolation-level", "read_committed", "--timeout-ms", str(timeout_ms), "--property", "print.partition=true",
+            "--property", "print.offset=true", timeout=600.0,
+        )  # fmt: skip
+        for line in output.split("\n"):
+            if found := _LINE.fullmatch(line):
+                yield int(found[1]), int(found[2]), *identity(found[3].encode())
+            elif line.startswith("Partition:"):
+                raise ValueError(f"an unknown line: {line[:200]}")
