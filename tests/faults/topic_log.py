@@ -30,10 +30,11 @@ def records(
     """
     for partition in range(partitions):
         output = cluster.tool(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            "--topic", topic, "--partition", str(partition), "--offset", "earliest",
-            "--isolation-level", "read_committed", "--timeout-ms", str(timeout_ms), "--property", "print.partition=true",
-            "--property", "print.offset=true", timeout=600.0,
+            "org.apache.kafka.tools.consumer.ConsoleConsumer", "--topic", topic,
+            "--partition", str(partition), "--offset", "earliest",
+            "--isolation-level", "read_committed", "--timeout-ms", str(timeout_ms),
+            "--property", "print.partition=true", "--property", "print.offset=true",
+            timeout=600.0,
         )  # fmt: skip
         for line in output.split("\n"):
             if found := _LINE.fullmatch(line):
