@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import checker
 import pytest
 from brokers import Brokers
 from children import Clients
-from fixture_types import Unique
+from fixture_types import Unique, WaitUntil
 from history import History
 from machine import WAIT_S
 from repeated import SOAK, kills
@@ -70,13 +70,6 @@ class Job:
         self.clients.end(self.process, 3 * WAIT_S)
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 3 * WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(2)
-
-
 @contextmanager
 def working(
     cluster: KafkaCluster, folder: Path, senders: tuple[str, ...], readers: dict[str, str]
@@ -92,7 +85,11 @@ def working(
 
 @pytest.mark.parametrize("senders", [SENDERS[:3], SENDERS[3:]], ids=["plain", "transactions"])
 def test_each_record_has_one_outcome_while_brokers_and_clients_fail(
-    kafka_cluster_3: KafkaCluster, unique: Unique, tmp_path: Path, senders: tuple[str, ...]
+    kafka_cluster_3: KafkaCluster,
+    unique: Unique,
+    wait_until: WaitUntil,
+    tmp_path: Path,
+    senders: tuple[str, ...],
 ) -> None:
     cluster = kafka_cluster_3
     seed = int(os.environ.get("CYKAFKA_TEST_SEED", random.randrange(2**32)))
@@ -120,9 +117,10 @@ def test_each_record_has_one_outcome_while_brokers_and_clients_fail(
         history.log(records(cluster, topic, PARTITIONS))
         count = checker.check(folder).counts["in the log"]
         for reader in readers:
-            wait_for(
+            wait_until(
                 lambda reader=reader: checker.handed_over(folder, reader) == count,
-                f"{reader} has not read all of {topic}: {checker.check(folder)}",
+                lambda: time.sleep(2),
+                3 * WAIT_S,
             )
             history.finished(reader)
         for job in reading:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import checker
 import pytest
 from children import Clients
+from fixture_types import WaitUntil
 from history import History, identity
 from machine import WAIT_S
 
@@ -36,13 +36,6 @@ def lines(folder: Path, table: str) -> int:
     return sum(path.read_bytes().count(b"\n") for path in folder.glob(f"{table}-*.csv"))
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def write_log(cluster: MockCluster, folder: Path) -> None:
     """The mock has no consumer of Kafka."""
     config = {"bootstrap.servers": cluster.bootstrap_servers, "enable.partition.eof": True,
@@ -60,10 +53,14 @@ def write_log(cluster: MockCluster, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["publish", "produce", "awaited"])
 def test_a_sender_writes_what_it_sends(
-    cluster: MockCluster, clients: Clients, tmp_path: Path, kind: str
+    cluster: MockCluster,
+    clients: Clients,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    kind: str,
 ) -> None:
     client = clients.start(kind, count=100, most=5)  # the mock keeps 5 MB of a partition
-    wait_for(lambda: lines(tmp_path, "ends"))
+    wait_until(lambda: lines(tmp_path, "ends"))
     clients.end(client, WAIT_S)
     write_log(cluster, tmp_path)
 
@@ -74,12 +71,15 @@ def test_a_sender_writes_what_it_sends(
 
 
 def test_a_killed_sender_loses_no_acknowledged_record(
-    cluster: MockCluster, clients: Clients, tmp_path: Path
+    cluster: MockCluster,
+    clients: Clients,
+    tmp_path: Path,
+    wait_until: WaitUntil,
 ) -> None:
     for _ in range(3):
         before = lines(tmp_path, "outcomes")
         client = clients.start("publish", count=10, most=1000)
-        wait_for(lambda before=before: lines(tmp_path, "outcomes") > before + 100)
+        wait_until(lambda before=before: lines(tmp_path, "outcomes") > before + 100)
         clients.kill(client)
     write_log(cluster, tmp_path)
 
@@ -91,19 +91,23 @@ def test_a_killed_sender_loses_no_acknowledged_record(
 
 @pytest.mark.parametrize("kind", ["group", "share"])
 def test_members_hand_over_every_record(
-    cluster: MockCluster, clients: Clients, tmp_path: Path, kind: str
+    cluster: MockCluster,
+    clients: Clients,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    kind: str,
 ) -> None:
     cluster.configure_share_groups(session_timeout_ms=1000, auto_offset_reset="earliest")
     config = {} if kind == "share" else {"session.timeout.ms": 1000, "heartbeat.interval.ms": 100}
     first = clients.start(kind, name="readers", count=100, more=config)
     sender = clients.start("publish", count=100, most=100)
-    wait_for(lambda: lines(tmp_path, "reads") > 300)
+    wait_until(lambda: lines(tmp_path, "reads") > 300)
     clients.kill(first)
     second = clients.start(kind, name="readers", more=config)
-    wait_for(lambda: lines(tmp_path, "ends"))
+    wait_until(lambda: lines(tmp_path, "ends"))
     clients.end(sender, WAIT_S)
     write_log(cluster, tmp_path)
-    wait_for(lambda: checker.handed_over(tmp_path, "readers") == 10_000)
+    wait_until(lambda: checker.handed_over(tmp_path, "readers") == 10_000)
     clients.end(second, WAIT_S)
     finished = History(tmp_path)
     finished.finished("readers")
